@@ -1,0 +1,1 @@
+"""The configuration: frozen models (`model`), and TOML to model (`load`)."""

@@ -1,0 +1,224 @@
+"""The configuration's models: frozen, keyword-only, every default and unit here and only here.
+
+Any thread; data only. `load.py` fills them from TOML and resolves relative paths;
+config.example.toml shows every key, and a test holds the two together. A field's
+docstring is the comment above it; `Seconds` and `Bytes` fields also accept strings
+such as "15s", "1h", "64KiB", "5MiB".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[float, Meta(ge=0, extra={"unit": "duration"})]
+Bytes = Annotated[int, Meta(ge=0, extra={"unit": "size"})]
+Count = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+HttpStatus = Annotated[int, Meta(ge=100, le=599)]
+
+
+class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every table."""
+
+
+class CrawlConfig(Model):
+    """[crawl]: what to start from, where state lives, when to stop."""
+
+    seeds: tuple[str, ...] = ()
+    # One URL a line; blank lines and lines starting with # are skipped; "-" is stdin.
+    seed_files: tuple[str, ...] = ()
+    state_dir: str = "state"
+    # Must name a contact: an http(s) URL or a mail address.
+    user_agent: str = ""
+    # 2xx pages committed over the life of the state; 0 = no limit.
+    max_pages: Natural = 0
+    # Seconds of this run; 0 = no limit.
+    max_seconds: Seconds = 0.0
+    # How long a stop waits for what is in flight.
+    stop_grace: Seconds = 10.0
+    # A run with nothing but waits longer than this ahead stops, resumable; 0 = wait for ever.
+    max_wait: Seconds = 0.0
+    # A host without any success for this long fails its URLs.
+    give_up_after: Seconds = 3600.0
+
+
+class ScopeConfig(Model):
+    """[scope]: which links are accepted."""
+
+    # "host": the seeds' host:port; "domain": the seeds' registrable domains; "any": all.
+    follow: Literal["host", "domain", "any"] = "host"
+    # Links from a seed have depth 1; None = no limit.
+    max_depth: Natural | None = None
+    # Regular expressions searched in the canonical URL; a URL must match one of `allow`, if any.
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    # Globs on the host name.
+    deny_hosts: tuple[str, ...] = ()
+    # 2xx pages committed per host over the life of the state; 0 = no limit.
+    max_pages_per_host: Natural = 0
+    # Query parameters dropped from the canonical URL; a trailing * matches any ending.
+    tracking_parameters: tuple[str, ...] = (
+        "utm_*",
+        "gclid",
+        "dclid",
+        "fbclid",
+        "msclkid",
+        "yclid",
+        "igshid",
+        "mc_cid",
+        "mc_eid",
+        "_ga",
+        "_gl",
+        "phpsessid",
+        "jsessionid",
+        "sid",
+    )
+    # Follow links marked rel="nofollow" (or by a page's robots meta).
+    follow_nofollow: bool = False
+    # URLs longer than this are refused.
+    max_url_bytes: Count = 8192
+
+
+class RobotsConfig(Model):
+    """[robots]: obedience to robots.txt (RFC 9309)."""
+
+    obey: bool = True
+    # "protego", or the name of an installed syncrawl.robots plugin.
+    engine: str = "protego"
+    # A longer Crawl-delay counts as this one.
+    max_crawl_delay: Seconds = 60.0
+    # How long rules are used before they are fetched again (RFC 9309 section 2.4).
+    cache_seconds: Seconds = 86400.0
+    # Bytes of robots.txt that are read (RFC 9309 section 2.5 wants 500 KiB or more).
+    max_bytes: Bytes = 512000
+
+
+class HostConfig(Model):
+    """[host]: the limits of each host's gate."""
+
+    # What shares one gate: "host" (host:port), "domain" (registrable), "address".
+    key: Literal["host", "domain", "address"] = "host"
+    # Concurrent requests: where the adaptive limit starts, its lowest and highest value.
+    start: Count = 4
+    floor: Count = 1
+    ceiling: Count = 32
+    # Requests a second (0 = off) and how many may start at once.
+    rate: Annotated[float, Meta(ge=0)] = 0.0
+    burst: Count = 1
+    # Hosts worked on at the same time.
+    active: Count = 100
+
+
+class HostRule(Model):
+    """[[host.rules]]: other limits for the hosts a glob matches; the first match wins."""
+
+    match: str
+    key: Literal["host", "domain", "address"] | None = None
+    start: Count | None = None
+    floor: Count | None = None
+    ceiling: Count | None = None
+    rate: Annotated[float, Meta(ge=0)] | None = None
+    burst: Count | None = None
+
+
+class FetchConfig(Model):
+    """[fetch]: how one exchange is made."""
+
+    # "urllib3", "requests", or the name of an installed syncrawl.fetchers plugin.
+    client: str = "urllib3"
+    workers: Count = 32
+    connect_timeout: Seconds = 5.0
+    # Silence allowed between two reads.
+    read_timeout: Seconds = 10.0
+    # DNS, connect, TLS, headers and body of one exchange together.
+    total_timeout: Seconds = 15.0
+    max_redirects: Natural = 5
+    # Decoded bytes; a longer body fails the URL as too_large.
+    max_body_bytes: Bytes = 10 * 1024 * 1024
+    headers: dict[str, str] = {}
+    # One proxy URL for everything; "" = the environment's HTTP(S)_PROXY and NO_PROXY.
+    proxy: str = ""
+    # PEM file; "" = REQUESTS_CA_BUNDLE, SSL_CERT_FILE, else certifi.
+    ca_bundle: str = ""
+    verify: bool = True
+    # Loopback, private and link-local targets: those that seeds name, all, or none.
+    private_addresses: Literal["seeds", "allow", "deny"] = "seeds"
+    # Static DNS: name = address, like curl --resolve.
+    resolve: dict[str, str] = {}
+    # Seconds an answer is kept, and a failure.
+    dns_ttl: Seconds = 60.0
+    dns_negative_ttl: Seconds = 10.0
+
+
+class RetryConfig(Model):
+    """[retry]: failed attempts."""
+
+    # Attempts a URL gets, the first included.
+    max_attempts: Count = 3
+    # Retries may be at most this share of a host's first attempts (never fewer than 2).
+    budget_ratio: Share = 0.1
+    # Full jitter: uniform in 0 .. min(backoff_max, backoff_base * 2**attempt).
+    backoff_base: Seconds = 1.0
+    backoff_max: Seconds = 60.0
+    # Retry-After above this counts as this.
+    max_retry_after: Seconds = 86400.0
+
+
+class ParseConfig(Model):
+    """[parse]: the parse stage."""
+
+    workers: Count = 2
+    # Child processes, one a worker; 0 = parse in the threads themselves.
+    processes: Natural = 0
+    # Seconds one page may take.
+    deadline: Seconds = 30.0
+    parsers: tuple[str, ...] = ("page",)
+    # [parse.options.NAME]: handed to that parser's factory.
+    options: dict[str, dict[str, Any]] = {}
+    # Records and links one page may yield.
+    max_items: Count = 100_000
+
+
+class QueuesConfig(Model):
+    """[queues]: the bounds between stages."""
+
+    max_items: Count = 256
+    # Body bytes alive in the process, from lease to commit.
+    max_bytes: Bytes = 128 * 1024 * 1024
+
+
+class StoreConfig(Struct, frozen=True, kw_only=True):
+    """[[stores]]: one output. Keys beyond these two are the store's own options."""
+
+    type: str
+    path: str = ""
+    options: dict[str, Any] = {}
+
+
+class LogConfig(Model):
+    """[log]: where events go; the live view is separate."""
+
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    # "" = stderr.
+    file: str = ""
+
+
+class Config(Model):
+    """A whole configuration; what `syncrawl.Crawl` takes."""
+
+    crawl: CrawlConfig = CrawlConfig()
+    scope: ScopeConfig = ScopeConfig()
+    robots: RobotsConfig = RobotsConfig()
+    host: HostConfig = HostConfig()
+    # TOML spells these [[host.rules]]; the loader moves them here.
+    host_rules: tuple[HostRule, ...] = ()
+    fetch: FetchConfig = FetchConfig()
+    retry: RetryConfig = RetryConfig()
+    parse: ParseConfig = ParseConfig()
+    queues: QueuesConfig = QueuesConfig()
+    stores: tuple[StoreConfig, ...] = ()
+    log: LogConfig = LogConfig()
