@@ -182,16 +182,18 @@ class Request:
     `deadline` is on `Clock.monotonic`'s scale (seconds) and holds for DNS, connect, TLS,
     headers and body together; `timeout` is the same bound as a length. `max_body_bytes`
     caps the DECODED body. `grow(total)` is called before the reader holds `total`
-    decoded bytes; it may block, or raise a FetchError with `ours` set.
+    decoded bytes; it may block, or raise a FetchError with `ours` set. `truncate` asks for the
+    first `max_body_bytes` of a longer body instead of an error (robots.txt).
     `allow_private` permits loopback, private and link-local addresses.
     """
 
     url: str
     deadline: float
     max_body_bytes: int
-    headers: Headers = Headers()
+    headers: Headers = field(default_factory=Headers)
     allow_private: bool = True
     grow: Callable[[int], None] = _no_growth
+    truncate: bool = False
 
 
 @dataclass(slots=True)

@@ -1,0 +1,293 @@
+"""A crawl: built, started, watched and stopped, in an order that is written here once.
+
+`Crawl.run` runs on the caller's thread; `stop` and `snapshot` on any. No signal handler,
+no global state: two crawls in one process do not meet.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from syncrawl.clock import Clock, SystemClock
+from syncrawl.config.load import validate
+from syncrawl.config.model import Config
+from syncrawl.engine import preflight
+from syncrawl.engine.fresh import set_aside
+from syncrawl.engine.rooms import Rooms, build
+from syncrawl.engine.snapshot import Pressure
+from syncrawl.errors import EXIT_CONDITION, EXIT_OK, EXIT_SIGNAL, StopCondition
+from syncrawl.log import Log, NullLog
+from syncrawl.observe import report as reports
+from syncrawl.observe.observer import Observer
+
+# A commit waits for more results up to this long; see CommitInbox.gather.
+_LINGER = 0.05
+# The same while a host has room and no URL: what is found now is fetched at once.
+_LINGER_HUNGRY = 0.005
+# The commit loop looks at its timers at least this often.
+_HEARTBEAT = 0.5
+# What workers get to come back in after the last commit; then they are called hung.
+_JOIN = 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _End:
+    """Why the loop ends: the report's status, the exit code, and the reason in words."""
+
+    status: str
+    exit_code: int
+    reason: str
+
+
+class Crawl:
+    """One crawl over one state directory; `run` it once.
+
+    `config` is validated here (ConfigError). The state directory is locked while it runs.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Clock | None = None,
+        log: Log | None = None,
+        fresh: bool = False,
+    ) -> None:
+        self._config = validate(config)
+        self._clock = clock or SystemClock()
+        self._log = log or NullLog()
+        self._fresh = fresh
+        self._rooms: Rooms | None = None
+        self._pressure: Pressure | None = None
+        # Set once, by whoever stops the crawl first; read by the commit loop.
+        self._stop: _End | None = None
+        self._hung: list[str] = []
+
+    # -- any thread -------------------------------------------------------------------
+
+    def stop(self, reason: str = "stopped") -> None:
+        """Finish what is in flight within stop_grace, commit, end with exit code 3.
+
+        Safe in a signal handler: sets a field and wakes the commit thread.
+        """
+        self._end_with(_End(reports.STOPPED, EXIT_SIGNAL, reason))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state of things in the shape of report.json."""
+        pressure = self._pressure
+        if pressure is None:
+            return reports.empty()
+        return pressure.snapshot(reports.RUNNING, None, "")
+
+    def hung(self) -> list[str]:
+        """Threads still busy after `run` returned; they would hold up the interpreter's exit."""
+        return list(self._hung)
+
+    # -- the caller's thread ------------------------------------------------------------
+
+    def run(self) -> reports.Report:
+        """Crawl to the end, or until something stops it; the report.
+
+        Raises ConfigError or StopCondition for what is found before the first request.
+        """
+        state_dir = Path(self._config.crawl.state_dir)
+        preflight.check_filesystem(state_dir)
+        config, warnings = preflight.fit_workers(self._config)
+        for warning in warnings:
+            self._log.warning(warning)
+        if self._fresh:
+            for old, new in set_aside(config):
+                self._log.info("set aside", old=old, new=new)
+        with preflight.StateLock(state_dir):
+            return self._run_locked(config, state_dir)
+
+    def _run_locked(self, config: Config, state_dir: Path) -> reports.Report:
+        # One thread that alone touches diskcache and the stores, from open to close.
+        commit = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        try:
+            rooms = build(config, clock=self._clock, log=self._log, end_with=self._end_with_code)
+            self._rooms = rooms
+            try:
+                commit.submit(rooms.open).result()
+                end = self._run_open(config, rooms, commit, state_dir)
+            finally:
+                commit.submit(rooms.close).result()
+        finally:
+            commit.shutdown(wait=False)
+        assert self._pressure is not None
+        data = self._pressure.snapshot(end.status, end.exit_code, end.reason)
+        self._write_report(data, state_dir)
+        return reports.Report.of(data)
+
+    def _run_open(
+        self, config: Config, rooms: Rooms, commit: ThreadPoolExecutor, state_dir: Path
+    ) -> _End:
+        self._pressure = Pressure(config, rooms, self._clock)
+        observer = Observer(
+            state_dir / reports.STATUS_FILE, self.snapshot, clock=self._clock, log=self._log
+        )
+        observer.start()
+        fetchers = ThreadPoolExecutor(config.fetch.workers, thread_name_prefix="fetch")
+        parsers = ThreadPoolExecutor(config.parse.workers, thread_name_prefix="parse")
+        workers: list[Future[None]] = []
+        try:
+            rooms.seeds.start()
+            workers += [
+                parsers.submit(_work, step.step, step.open, step.close) for step in rooms.parse
+            ]
+            workers += [
+                fetchers.submit(_work, rooms.fetch.step) for _ in range(config.fetch.workers)
+            ]
+            loop = commit.submit(self._commit_loop, rooms)
+            return self._await(loop)
+        finally:
+            # The order: no new seeds, no new leases, the fetchers' last results, then an end
+            # mark for each parser. What comes after the last commit is leased, thus pending.
+            rooms.seeds.stop()
+            rooms.scheduler.close()
+            fetchers.shutdown(wait=False)
+            parsers.shutdown(wait=False)
+            self._end_workers(rooms, workers, len(rooms.parse))
+            rooms.fetcher.close()
+            self._pressure.finish()
+            if not observer.stop():
+                self._hung.append(observer.name)
+
+    def _await(self, loop: Future[_End]) -> _End:
+        """The loop's verdict; an interrupt of this thread stops the crawl as a signal would."""
+        try:
+            return loop.result()
+        except StopCondition as exc:
+            self._log.error("stopped", reason=str(exc))
+            return _End(reports.CONDITION, exc.exit_code, str(exc))
+        except BaseException:
+            self.stop("interrupted")
+            concurrent.futures.wait([loop])
+            raise
+
+    def _end_workers(self, rooms: Rooms, workers: list[Future[None]], parsers: int) -> None:
+        for _ in range(parsers):
+            # Never blocks: the queue's bound leaves room for the end marks.
+            rooms.fetched.put(None)
+        _, busy = concurrent.futures.wait(workers, timeout=_JOIN)
+        if busy:
+            names = [
+                thread.name
+                for thread in threading.enumerate()
+                if thread.name.startswith(("fetch", "parse"))
+            ]
+            self._hung.extend(names)
+            self._log.warning("workers still busy at the end", threads=names)
+
+    def _write_report(self, data: dict[str, Any], state_dir: Path) -> None:
+        for name in (reports.STATUS_FILE, reports.REPORT_FILE):
+            try:
+                reports.write_json(state_dir / name, data)
+            except OSError as exc:
+                self._log.error("report not written", file=name, error=str(exc))
+
+    # -- the commit thread --------------------------------------------------------------
+
+    def _commit_loop(self, rooms: Rooms) -> _End:
+        """Commit until an end is found, then until what is in flight is in or grace is over."""
+        started = self._clock.monotonic()
+        limit = self._config.crawl.max_seconds
+        end: _End | None = None
+        until = float("inf")
+        committer, scheduler, inbox = rooms.committer, rooms.scheduler, rooms.inbox
+        while True:
+            now = self._clock.monotonic()
+            if end is None:
+                end = self._stop or self._natural_end(rooms, now - started, limit)
+                if end is not None:
+                    scheduler.close()
+                    until = now + self._config.crawl.stop_grace
+            if end is not None and (not scheduler.leased or now >= until):
+                committer.step(inbox.gather(0.0, 0.0))
+                committer.publish(every=0.0)
+                return end
+            if committer.has_ends or (not rooms.seeds.ended and rooms.seeds.ready):
+                timeout = 0.0
+            else:
+                timeout = self._patience(rooms, now - started, limit)
+            linger = _LINGER_HUNGRY if scheduler.hungry() else _LINGER
+            committer.step(inbox.gather(timeout, linger))
+
+    def _patience(self, rooms: Rooms, elapsed: float, limit: float) -> float:
+        """Seconds the loop may wait for an item."""
+        waits = [_HEARTBEAT]
+        due = rooms.committer.next_due()
+        if due is not None:
+            waits.append(due - self._clock.wall())
+        if limit:
+            waits.append(limit - elapsed)
+        return max(0.0, min(waits))
+
+    def _natural_end(self, rooms: Rooms, elapsed: float, limit: float) -> _End | None:
+        if rooms.committer.nothing_left:
+            return _End(reports.FINISHED, EXIT_OK, "nothing is pending")
+        if not rooms.scheduler.pages_left:
+            pages = self._config.crawl.max_pages
+            return _End(reports.LIMIT, EXIT_OK, f"crawl.max_pages = {pages} pages are committed")
+        if limit and elapsed >= limit:
+            return _End(reports.LIMIT, EXIT_OK, f"crawl.max_seconds = {limit:g} are over")
+        return self._only_waits(rooms)
+
+    def _only_waits(self, rooms: Rooms) -> _End | None:
+        """The end of a run that could only wait longer than max_wait."""
+        longest = self._config.crawl.max_wait
+        if not longest or rooms.scheduler.unsettled or not rooms.seeds.ended:
+            return None
+        if rooms.scheduler.has_ready or rooms.committer.has_ends:
+            return None
+        waits = []
+        due = rooms.committer.next_due()
+        if due is not None:
+            waits.append(due - self._clock.wall())
+        event = rooms.scheduler.waits_until()
+        if event is not None:
+            waits.append(event - self._clock.monotonic())
+        if not waits or min(waits) <= longest:
+            return None
+        return _End(
+            reports.CONDITION,
+            EXIT_CONDITION,
+            f"the next URL is due in {min(waits):.0f} s, crawl.max_wait is {longest:g}",
+        )
+
+    def _end_with_code(self, exit_code: int, reason: str) -> None:
+        self._end_with(_End(reports.CONDITION, exit_code, reason))
+
+    def _end_with(self, end: _End) -> None:
+        if self._stop is None:
+            self._stop = end
+        rooms = self._rooms
+        if rooms is not None:
+            rooms.inbox.wake()
+
+    def __repr__(self) -> str:
+        state = "not started" if self._pressure is None else repr(self._rooms)
+        return f"<Crawl of {self._config.crawl.state_dir}: {state}>"
+
+
+def _work(
+    step: Callable[[], bool],
+    opening: Callable[[], None] | None = None,
+    closing: Callable[[], None] | None = None,
+) -> None:
+    """A worker's life: step until told that there is no more."""
+    if opening:
+        opening()
+    try:
+        while step():
+            pass
+    finally:
+        if closing:
+            closing()
+

@@ -1,0 +1,228 @@
+"""The fetch stage's step: pull a lease, make the exchange, give the slot back, hand on.
+
+One instance, run by every fetch thread. Knows the scheduler, the fetcher and the pure
+rules (canonical URLs, scope); never the frontier's files, never a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from syncrawl.api import Fetcher, Headers, Request, Response
+from syncrawl.clock import Clock
+from syncrawl.config.model import Config
+from syncrawl.engine.budget import ByteBudget
+from syncrawl.engine.lease import Fetched, Lease
+from syncrawl.engine.robots import RobotsStep
+from syncrawl.engine.scheduler import Scheduler
+from syncrawl.errors import FetchError
+from syncrawl.fetch.target import location
+from syncrawl.fetch.robots import ALLOW_ALL
+from syncrawl.frontier.model import host_of
+from syncrawl.frontier.seen import SeenSet
+from syncrawl.limits.retry import RetryPolicy
+from syncrawl.limits.signals import outcome_of_status
+from syncrawl.log import Log
+from syncrawl.scope import Scope
+from syncrawl.urls import Canonicalizer, fingerprint
+
+
+class Sink(Protocol):
+    """Where results go; with a credit in hand the put never blocks."""
+
+    def put(self, item: Fetched) -> None: ...
+
+
+class Exchanger:
+    """Makes single requests under a lease: deadline, address policy, memory bound."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        fetcher: Fetcher,
+        scheduler: Scheduler,
+        budget: ByteBudget,
+        clock: Clock,
+        seed_hosts: frozenset[str],
+    ) -> None:
+        self._fetcher = fetcher
+        self._scheduler = scheduler
+        self._budget = budget
+        self._clock = clock
+        self._timeout = config.fetch.total_timeout
+        self._max_body = config.fetch.max_body_bytes
+        self._private = config.fetch.private_addresses
+        self._seed_hosts = seed_hosts
+        headers = {"User-Agent": config.crawl.user_agent, **config.fetch.headers}
+        self._headers = Headers(headers)
+
+    def get(self, lease: Lease, url: str, *, max_bytes: int = 0) -> Response:
+        """One GET of `url` on the lease's slot. Raises FetchError and nothing else.
+
+        `max_bytes`, where given, cuts the body instead of failing it.
+        """
+        ticket = lease.ticket
+        ticket.deadline = self._clock.monotonic() + self._timeout
+        request = Request(
+            url=url,
+            deadline=ticket.deadline,
+            max_body_bytes=max_bytes or self._max_body,
+            headers=self._headers,
+            allow_private=self._may_be_private(url),
+            grow=lambda total: self._budget.grow(ticket, total),
+            truncate=bool(max_bytes),
+        )
+        return self._fetcher.fetch(request, lambda: self._scheduler.readmit(lease))
+
+    def _may_be_private(self, url: str) -> bool:
+        if self._private == "seeds":
+            return host_of(url) in self._seed_hosts
+        return self._private == "allow"
+
+
+class FetchStep:
+    """One lease a step. The slot is given back before anything is handed on."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        scheduler: Scheduler,
+        exchanger: Exchanger,
+        robots: RobotsStep,
+        canonicalizer: Canonicalizer,
+        scope: Scope,
+        seen: SeenSet,
+        budget: ByteBudget,
+        retry: RetryPolicy,
+        clock: Clock,
+        sink: Sink,
+        log: Log,
+        on_proxy_refused: Callable[[str], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._exchanger = exchanger
+        self._robots = robots
+        self._canonicalizer = canonicalizer
+        self._scope = scope
+        self._seen = seen
+        self._budget = budget
+        self._retry = retry
+        self._clock = clock
+        self._sink = sink
+        self._log = log
+        self._on_proxy_refused = on_proxy_refused
+        self._max_redirects = config.fetch.max_redirects
+        self._obey = config.robots.obey
+
+    def step(self) -> bool:
+        """Do one lease; False once the scheduler is closed."""
+        lease = self._scheduler.lease()
+        if lease is None:
+            return False
+        if lease.job is not None:
+            self._robots.run(lease)
+            return True
+        fetched = Fetched(lease, "internal")
+        try:
+            fetched = self._fetch(lease)
+        except Exception as exc:  # noqa: BLE001 - one bad item never ends a worker
+            fetched.detail = f"{type(exc).__name__}: {exc}"
+            self._log.error("fetch step failed", url=lease.url, error=fetched.detail)
+        finally:
+            response = fetched.response
+            self._budget.finish_reading(lease.ticket, len(response.body) if response else 0)
+            self._scheduler.release(lease, fetched.outcome, retry_after=fetched.retry_after)
+            self._sink.put(fetched)
+        if fetched.outcome == "proxy":
+            self._on_proxy_refused(fetched.detail)
+        return True
+
+    def _fetch(self, lease: Lease) -> Fetched:
+        """Fetch the lease's URL and follow redirects as far as this slot may."""
+        entry = lease.entry
+        assert entry is not None
+        url = lease.url
+        result = Fetched(lease, "internal", hops=entry.hops)
+        started = self._clock.monotonic()
+        while True:
+            result.final_url = url
+            # What was asked for last is where a retry goes on.
+            result.target = url if url != entry.url else None
+            try:
+                response = self._exchanger.get(lease, url)
+            except FetchError as exc:
+                result.outcome = exc.outcome
+                result.detail = exc.message
+                result.wire_bytes += exc.wire_bytes
+                break
+            result.wire_bytes += response.wire_bytes
+            target = location(response, url) if 300 <= response.status < 400 else None
+            if target is None:
+                self._conclude(result, response)
+                break
+            next_url = self._follow(result, url, target)
+            if next_url is None:
+                break
+            url = next_url
+        result.elapsed = self._clock.monotonic() - started
+        result.fetched_at = self._clock.wall()
+        return result
+
+    def _conclude(self, result: Fetched, response: Response) -> None:
+        result.outcome = outcome_of_status(response.status)
+        result.detail = str(response.status)
+        if result.is_page:
+            result.response = response
+        elif result.outcome == "throttled":
+            value = response.headers.get("retry-after")
+            result.retry_after = self._retry.retry_after(value, self._clock.wall())
+
+    def _follow(self, result: Fetched, url: str, location: str) -> str | None:
+        """The URL to ask for next on this slot, or None with the outcome in `result`."""
+        entry = result.lease.entry
+        assert entry is not None
+        source = self._canonicalizer.parse(url)
+        target = self._canonicalizer.parse(location)
+        if result.hops >= self._max_redirects:
+            result.outcome, result.detail = "redirect_limit", location
+            return None
+        if target is None or source is None:
+            result.outcome, result.detail = "redirect_bad", location
+            return None
+        if target.spelling == url:
+            result.outcome = "redirect_loop"
+            return None
+        if entry.seed:
+            self._scope.extend(target)
+        reason = self._scope.refuse(target, entry.depth)
+        if reason is not None:
+            result.outcome, result.dropped = "redirect_scope", f"redirect_{reason}"
+            return None
+        if target.key != source.key and not self._claim(result, fingerprint(target.key)):
+            return None
+        rules = self._scheduler.rules_of(target.spelling) if self._obey else ALLOW_ALL
+        if rules is not None and not rules.allowed(target.spelling):
+            result.outcome, result.dropped = "robots", "robots"
+            return None
+        result.hops += 1
+        if rules is not None and self._scheduler.readmit(result.lease, target.spelling):
+            return target.spelling
+        # Another gate's business, or not now: it goes back to the frontier.
+        result.outcome, result.target = "redirect", target.spelling
+        return None
+
+    def _claim(self, result: Fetched, fp: int) -> bool:
+        """Reserve a redirect's target; False with the outcome in `result` where it is known."""
+        entry = result.lease.entry
+        assert entry is not None
+        if fp == entry.fp or fp in result.aliases:
+            result.outcome = "redirect_loop"
+        elif not self._seen.claim(fp):
+            result.outcome = "duplicate"
+        else:
+            result.aliases.append(fp)
+            return True
+        return False

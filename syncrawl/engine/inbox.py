@@ -1,0 +1,66 @@
+"""The queue before COMMIT: one condition for parsed items, wishes and time.
+
+Filled by parse threads, emptied by the commit thread, which alone waits in `gather`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from syncrawl.clock import Clock
+from syncrawl.engine.lease import Parsed
+from syncrawl.observe.metrics import MeteredQueue
+
+
+class CommitInbox(MeteredQueue[Parsed]):
+    """Bounded like its base; `wake` sets a flag, never blocks and is never lost.
+
+    `gather` lingers for a fuller batch on a condition of its own, so that each item of the
+    batch does not cost a thread switch.
+    """
+
+    def __init__(self, maxsize: int, clock: Clock) -> None:
+        super().__init__(maxsize, clock)
+        # Shares the mutex: notified by `wake`, and by a put that fills half the queue.
+        self._urgent = threading.Condition(self.mutex)
+        # Guarded by the mutex.
+        self._flag = False
+
+    def wake(self) -> None:
+        """Make `gather` return soon: a refill is wanted, there are notes, or the run stops."""
+        with self.mutex:
+            self._flag = True
+            self.not_empty.notify()
+            self._urgent.notify()
+
+    def put(self, item: Parsed, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item, block, timeout)
+        if 2 * len(self.queue) >= self.maxsize:
+            with self.mutex:
+                self._urgent.notify()
+
+    def gather(self, timeout: float, linger: float) -> list[Parsed]:
+        """All items, waiting up to `timeout` for a first one and `linger` from then for more."""
+        clock = self._clock
+        with self.mutex:
+            end = clock.monotonic() + timeout
+            self.meter.starved.enter(clock.monotonic())
+            while not self.queue and not self._flag:
+                left = end - clock.monotonic()
+                if left <= 0:
+                    break
+                clock.wait(self.not_empty, left)
+            self.meter.starved.leave(clock.monotonic())
+            if self.queue:
+                end = self._arrivals[0] + linger
+                while not self._flag and 2 * len(self.queue) < self.maxsize:
+                    left = end - clock.monotonic()
+                    if left <= 0:
+                        break
+                    clock.wait(self._urgent, left)
+            self._flag = False
+            items = list(self.queue)
+            self.queue.clear()
+            self._arrivals.clear()
+            self.not_full.notify_all()
+            return items

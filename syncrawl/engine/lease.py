@@ -1,0 +1,103 @@
+"""The permission to make one exchange, and what came of it.
+
+Data only. A lease is made by the scheduler, worked off by one fetch thread, and settled
+by the commit thread; no two of them hold it at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from syncrawl.api import Record, Response
+from syncrawl.frontier.model import Entry
+from syncrawl.limits.signals import rule_of
+
+if TYPE_CHECKING:
+    from syncrawl.engine.budget import Ticket
+    from syncrawl.engine.hosts import Host
+
+
+@dataclass(slots=True)
+class RobotsJob:
+    """A robots.txt to fetch: for `origin`, from `url`, `hops` redirects on."""
+
+    origin: str
+    url: str
+    hops: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """One admitted exchange on `host`: either a page (`entry`) or rules (`job`).
+
+    `in_flight_before` is how many requests the host had in flight at admission, this one
+    left out; `admitted_at` is clock seconds. `released` tells that the slot is given back.
+    """
+
+    id: int
+    host: Host
+    admitted_at: float
+    in_flight_before: int
+    ticket: Ticket
+    entry: Entry | None = None
+    job: RobotsJob | None = None
+    released: bool = False
+    # Taken while the host had never answered; see Scheduler._first_ready.
+    unproven: bool = False
+
+    @property
+    def url(self) -> str:
+        if self.entry is not None:
+            return self.entry.request_url
+        assert self.job is not None
+        return self.job.url
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What the fetch stage hands on for a page lease.
+
+    `outcome` is a class of `limits.signals.RULES`. `response` is kept where it is to be
+    parsed (2xx). `target` is where a redirect goes on (outcome "redirect"); `aliases` are
+    fingerprints claimed on the way; `dropped` is the reason of a drop.
+    """
+
+    lease: Lease
+    outcome: str
+    detail: str = ""
+    response: Response | None = None
+    final_url: str = ""
+    fetched_at: float = 0.0
+    elapsed: float = 0.0
+    wire_bytes: int = 0
+    retry_after: float | None = None
+    target: str | None = None
+    hops: int = 0
+    aliases: list[int] = field(default_factory=list)
+    dropped: str = ""
+
+    @property
+    def is_page(self) -> bool:
+        """True for a result that counts against max_pages."""
+        return self.outcome == "2xx"
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What the parse stage hands on: records and links, or the fetch outcome as it was.
+
+    `links` passed scope; `refused` counts those that did not, by reason. `error` names a
+    parser that failed; the page's result is then lost and `fetched.outcome` says so.
+    """
+
+    fetched: Fetched
+    records: list[Record] = field(default_factory=list)
+    links: list[Entry] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+    body_hash: int | None = None
+    length: int = 0
+
+    @property
+    def fate(self) -> str:
+        return rule_of(self.fetched.outcome).fate.value

@@ -1,0 +1,175 @@
+"""The parse stage's step: a fetched page becomes records and links in scope.
+
+One instance a parse thread, which owns its parsers. Everything here is pure but for the
+queues: canonical form and scope are decided before the commit thread sees a link.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from syncrawl.api import Link, Page, Parser
+from syncrawl.config.model import Config
+from syncrawl.engine.lease import Fetched, Parsed
+from syncrawl.frontier.model import LINK_PRIORITY, Entry
+from syncrawl.frontier.seen import SeenSet
+from syncrawl.log import Log
+from syncrawl.parse.collect import collect
+from syncrawl.parse.html import base_of, make_page
+from syncrawl.scope import Scope
+from syncrawl.urls import Canonicalizer, fingerprint
+
+
+class Source(Protocol):
+    def get(self) -> Fetched | None: ...
+
+
+class Sink(Protocol):
+    def put(self, item: Parsed) -> None: ...
+
+
+class NamedParser(NamedTuple):
+    """A parser and the name it was selected by."""
+
+    name: str
+    parser: Parser
+
+
+class ParseStep:
+    """One fetched item a step; None in the queue ends the worker."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        parsers: Sequence[NamedParser],
+        canonicalizer: Canonicalizer,
+        scope: Scope,
+        seen: SeenSet,
+        source: Source,
+        sink: Sink,
+        give_credit: Callable[[], None],
+        log: Log,
+    ) -> None:
+        self._parsers = parsers
+        self._canonicalizer = canonicalizer
+        self._scope = scope
+        self._seen = seen
+        self._source = source
+        self._sink = sink
+        self._give_credit = give_credit
+        self._log = log
+        self._max_items = config.parse.max_items
+        self._follow_nofollow = config.scope.follow_nofollow
+        # With a depth limit, a known URL met on a shorter way has to reach the frontier.
+        self._skip_known = config.scope.max_depth is None
+
+    def open(self) -> None:
+        """Give parsers that want it a start on their own thread."""
+        for _, parser in self._parsers:
+            getattr(parser, "open", _nothing)()
+
+    def close(self) -> None:
+        """The counterpart of `open`; a parser that fails here is told about and left."""
+        for name, parser in self._parsers:
+            try:
+                getattr(parser, "close", _nothing)()
+            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+                self._log.warning("parser failed to close", parser=name, error=repr(exc))
+
+    def step(self) -> bool:
+        """Do one item; False at the end."""
+        fetched = self._source.get()
+        if fetched is None:
+            return False
+        self._give_credit()
+        parsed = Parsed(fetched)
+        try:
+            if fetched.response is not None:
+                self._parse(parsed)
+        except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+            fetched.outcome = "parse_error"
+            fetched.detail = f"{type(exc).__name__}: {exc}"
+            parsed.records, parsed.links = [], []
+            self._log.warning("parse failed", url=fetched.lease.url, error=fetched.detail)
+        finally:
+            fetched.response = None
+            self._sink.put(parsed)
+        return True
+
+    def _parse(self, parsed: Parsed) -> None:
+        page = self._page(parsed.fetched)
+        parsed.length = len(page.body)
+        parsed.body_hash = int.from_bytes(hashlib.sha256(page.body).digest()[:8], "little")
+        links: list[Link] = []
+        for _, parser in self._parsers:
+            records, found = collect(parser, page, self._max_items)
+            parsed.records.extend(records)
+            links.extend(found)
+        if links:
+            self._sift(parsed, page, links)
+
+    def _page(self, fetched: Fetched) -> Page:
+        entry, response = fetched.lease.entry, fetched.response
+        assert entry is not None
+        assert response is not None
+        canonical = self._canonicalizer.parse(entry.url)
+        return make_page(
+            url=entry.url,
+            final_url=fetched.final_url,
+            status=response.status,
+            headers=response.headers,
+            body=response.body,
+            depth=entry.depth,
+            label=entry.label,
+            canonical_url=canonical.canonical if canonical else entry.url,
+            referrer=entry.referrer,
+            fetched_at=rfc3339(fetched.fetched_at),
+            elapsed=round(fetched.elapsed, 6),
+        )
+
+    def _sift(self, parsed: Parsed, page: Page, links: list[Link]) -> None:
+        """Canonicalise, leave out what scope refuses or is known, keep the rest as entries."""
+        entry = parsed.fetched.lease.entry
+        assert entry is not None
+        resolve = self._canonicalizer.resolver(base_of(page), page.encoding).resolve
+        refuse = self._scope.refuse
+        depth = entry.depth + 1
+        refused = parsed.refused
+        met: set[str] = set()
+        for link in links:
+            if link.nofollow and not self._follow_nofollow:
+                refused["nofollow"] = refused.get("nofollow", 0) + 1
+                continue
+            url = resolve(link.url)
+            if url is None:
+                refused["invalid"] = refused.get("invalid", 0) + 1
+                continue
+            if url.key in met:
+                continue
+            met.add(url.key)
+            reason = refuse(url, depth)
+            if reason is not None:
+                refused[reason] = refused.get(reason, 0) + 1
+                continue
+            fp = fingerprint(url.key)
+            if self._skip_known and fp in self._seen:
+                continue
+            priority = LINK_PRIORITY if link.priority is None else link.priority
+            parsed.links.append(
+                Entry(url.spelling, fp, depth, priority, page.final_url, link.label)
+            )
+
+
+def rfc3339(wall: float) -> str:
+    """Wall-clock seconds as RFC 3339 UTC with milliseconds."""
+    whole = int(wall)
+    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+    return f"{date}.{int((wall - whole) * 1000):03d}Z"
+
+
+def _nothing() -> None:
+    """What a parser without open() or close() does."""

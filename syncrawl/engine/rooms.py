@@ -1,0 +1,250 @@
+"""The parts of a crawl, built from a configuration and wired together.
+
+`build` runs on the caller's thread, `Rooms.open` and `Rooms.close` on the commit thread,
+which alone touches the frontier's files and the stores.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syncrawl import registry
+from syncrawl.api import Fetcher
+from syncrawl.clock import Clock
+from syncrawl.config.model import Config, StoreConfig
+from syncrawl.engine.budget import ByteBudget
+from syncrawl.engine.commit import BODIES, FOLLOWED, HOST, LIFE, TOKENS, Committer
+from syncrawl.engine.fetching import Exchanger, FetchStep
+from syncrawl.engine.gates import GateKeys, HostMaker
+from syncrawl.engine.inbox import CommitInbox
+from syncrawl.engine.lease import Fetched
+from syncrawl.engine.ledger import Ledger
+from syncrawl.engine.outputs import NamedStore, Outputs, tokens_of
+from syncrawl.engine.parsing import NamedParser, ParseStep
+from syncrawl.engine.robots import RobotsStep
+from syncrawl.engine.scheduler import Scheduler
+from syncrawl.engine.seeds import SeedReader
+from syncrawl.errors import EXIT_CONDITION, StateMismatch
+from syncrawl.frontier.disk import DiskFrontier
+from syncrawl.frontier.model import Batch, host_of
+from syncrawl.frontier.seen import SeenSet
+from syncrawl.limits.retry import RetryPolicy
+from syncrawl.log import Log
+from syncrawl.observe.metrics import MeteredQueue
+from syncrawl.scope import Scope
+from syncrawl.store.files import real_path
+from syncrawl.urls import Canonicalizer, fingerprint
+
+FRONTIER_DIR = "frontier"
+# More rows of body hashes than this are merged when a state is opened.
+_BODY_ROWS = 256
+
+
+class Rooms:
+    """Everything one run is made of. `open` must have returned before a worker starts."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Clock,
+        log: Log,
+        end_with: Callable[[int, str], None],
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.log = log
+        rng = random.Random()
+        keys = GateKeys(config)
+        self.canonicalizer = Canonicalizer(config.scope.tracking_parameters)
+        seeds = [url for seed in config.crawl.seeds if (url := self.canonicalizer.parse(seed))]
+        self._seed_urls = seeds
+        self.scope = Scope(config.scope, seeds)
+        self.retry = RetryPolicy(config.retry, rng)
+        self.ledger = Ledger(config.retry.budget_ratio)
+        self.budget = ByteBudget(config.queues.max_bytes, clock)
+        # Filled by fetch threads, emptied by parse threads. A lease takes a credit of its
+        # bound, so the put never blocks; the end marks of the parse workers come on top.
+        self.fetched: MeteredQueue[Fetched | None] = MeteredQueue(
+            config.queues.max_items + config.parse.workers, clock
+        )
+        self.inbox = CommitInbox(config.queues.max_items, clock)
+        self.frontier = DiskFrontier(
+            Path(config.crawl.state_dir) / FRONTIER_DIR,
+            clock=clock,
+            queue_of=keys.queue_of,
+            fingerprint_rules=self.canonicalizer.rules_id,
+            track_depth=config.scope.max_depth is not None,
+        )
+        maker = HostMaker(config, self.ledger.hosts, clock=clock, rng=rng)
+        self.scheduler = Scheduler(
+            config,
+            clock=clock,
+            budget=self.budget,
+            new_host=maker.new_host,
+            queue_of=keys.queue_of,
+            on_wanted=self.inbox.wake,
+            rng=rng,
+        )
+        self.seeds = SeedReader(
+            config.crawl,
+            canonicalizer=self.canonicalizer,
+            scope=self.scope,
+            on_chunk=self.inbox.wake,
+            log=log,
+        )
+        self.outputs = Outputs([_store(store) for store in config.stores], log=log)
+        self.fetcher: Fetcher = registry.construct(
+            "fetchers", config.fetch.client, msgspec.to_builtins(config.fetch)
+        )
+        exchanger = Exchanger(
+            config,
+            fetcher=self.fetcher,
+            scheduler=self.scheduler,
+            budget=self.budget,
+            clock=clock,
+            seed_hosts=frozenset(host_of(url.spelling) for url in seeds),
+        )
+        self.robots = RobotsStep(
+            config,
+            engine=registry.construct("robots", config.robots.engine, {}),
+            scheduler=self.scheduler,
+            exchanger=exchanger,
+            canonicalizer=self.canonicalizer,
+            budget=self.budget,
+            retry=self.retry,
+            clock=clock,
+            log=log,
+            queue_of=keys.queue_of,
+            on_notes=self.inbox.wake,
+        )
+        self.fetch = FetchStep(
+            config,
+            scheduler=self.scheduler,
+            exchanger=exchanger,
+            robots=self.robots,
+            canonicalizer=self.canonicalizer,
+            scope=self.scope,
+            seen=self.frontier.seen,
+            budget=self.budget,
+            retry=self.retry,
+            clock=clock,
+            sink=self.fetched,
+            log=log,
+            on_proxy_refused=lambda why: end_with(EXIT_CONDITION, f"the proxy refused: {why}"),
+        )
+        self.parse = [self._parse_step() for _ in range(config.parse.workers)]
+        self._keys = keys
+        self.committer: Committer
+
+    def _parse_step(self) -> ParseStep:
+        config = self.config
+        parsers = [
+            NamedParser(
+                name, registry.construct("parsers", name, config.parse.options.get(name, {}))
+            )
+            for name in config.parse.parsers
+        ]
+        return ParseStep(
+            config,
+            parsers=parsers,
+            canonicalizer=self.canonicalizer,
+            scope=self.scope,
+            seen=self.frontier.seen,
+            source=self.fetched,
+            sink=self.inbox,
+            give_credit=self.scheduler.give_credit,
+            log=self.log,
+        )
+
+    # -- the commit thread --------------------------------------------------------------
+
+    def open(self) -> None:
+        """Load the state and bring the stores to where it says they were."""
+        frontier = self.frontier
+        existed = frontier.open()
+        tokens = frontier.note(TOKENS)
+        if existed:
+            self._check_ours(tokens)
+        followed = frontier.note(FOLLOWED)
+        if followed is not None and self.config.scope.follow != "any":
+            self.scope.restore(msgspec.msgpack.decode(followed, type=list[str]))
+        hosts = [(key[len(HOST) :], packed) for key, packed in frontier.notes(HOST)]
+        self.ledger.load(frontier.note(LIFE), hosts)
+        self.scheduler.resume(self.ledger.life.pages)
+        body_row = self._load_bodies()
+        first = frontier.next_bundle
+        opened = self.outputs.open(tokens)
+        if opened != tokens:
+            frontier.commit(Batch(notes={TOKENS: opened}))
+        self.committer = Committer(
+            self.config,
+            frontier=frontier,
+            outputs=self.outputs,
+            scheduler=self.scheduler,
+            robots=self.robots,
+            seeds=self.seeds,
+            ledger=self.ledger,
+            retry=self.retry,
+            scope=self.scope,
+            canonicalizer=self.canonicalizer,
+            queue_of=self._keys.queue_of,
+            clock=self.clock,
+            log=self.log,
+            first_bundle=first,
+            body_row=body_row,
+        )
+
+    def close(self) -> None:
+        """Let go of stores and state; both are already sound."""
+        self.outputs.close()
+        self.frontier.close()
+
+    def _check_ours(self, tokens: bytes | None) -> None:
+        """Refuse a state that shares neither a seed nor an output with this configuration."""
+        known = set(tokens_of(tokens))
+        if not known or known & self.outputs.keys or not self._seed_urls:
+            return
+        if any(fingerprint(url.key) in self.frontier.seen for url in self._seed_urls):
+            return
+        raise StateMismatch(
+            "holds the state of another crawl (none of its seeds and outputs are this one's)",
+            key="crawl.state_dir",
+            value=self.config.crawl.state_dir,
+            remedy="choose another state_dir, or start over with --fresh",
+        )
+
+    def _load_bodies(self) -> int:
+        rows = list(self.frontier.notes(BODIES))
+        for _, packed in rows:
+            self.ledger.add_bodies(SeenSet.unpack(packed))
+        last = max((int(key[len(BODIES) :]) for key, _ in rows), default=0)
+        if len(rows) > _BODY_ROWS:
+            merged: dict[str, bytes] = dict.fromkeys((key for key, _ in rows), b"")
+            merged[f"{BODIES}{last + 1}"] = b"".join(packed for _, packed in rows)
+            self.frontier.commit(Batch(notes=merged))
+            last += 1
+        return last
+
+    def __repr__(self) -> str:
+        return f"<{self.scheduler!r}, {self.frontier!r}, {self.budget!r}>"
+
+
+def build(
+    config: Config, *, clock: Clock, log: Log, end_with: Callable[[int, str], None]
+) -> Rooms:
+    """Construct all parts; raises ConfigError or PluginError for what cannot be built."""
+    return Rooms(config, clock=clock, log=log, end_with=end_with)
+
+
+def _store(config: StoreConfig) -> NamedStore:
+    options: Mapping[str, Any] = {"path": config.path, **config.options}
+    if not config.path:
+        options = config.options
+    store = registry.construct("stores", config.type, options)
+    return NamedStore(f"{config.type}:{real_path(options)}", store)

@@ -1,0 +1,650 @@
+"""Which exchange is made next: hosts by when they are ready, workers that pull.
+
+Any thread, through `lease`, `release`, `settle` and `offer`. One lock, two conditions on
+it; nothing is done under it but decisions. Every admission, of whatever kind, is made
+here, so a host's gate cannot be gone around.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from syncrawl.api import RobotsRules
+from syncrawl.clock import Clock
+from syncrawl.config.model import Config
+from syncrawl.engine.budget import ByteBudget
+from syncrawl.engine.hosts import Host, Origin
+from syncrawl.engine.lease import Lease, RobotsJob
+from syncrawl.frontier.model import Entry, host_of, origin_of
+from syncrawl.limits.gate import NEVER
+from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
+
+# A host that is not due within this many seconds gives its active place to another.
+_SOON = 5.0
+# Connect failures in a row, with no answer ever, after which a host is given up at once.
+_DEAD_AFTER = 10
+
+
+@dataclass(slots=True)
+class Notes:
+    """What happened in memory that the commit thread has to make durable."""
+
+    dropped: list[tuple[Entry, str]] = field(default_factory=list)
+    robots: list[tuple[str, bytes]] = field(default_factory=list)
+    # Hosts given up, with the verdict.
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+
+
+class LiveHost(NamedTuple):
+    """One host's gate and window; `requests` over the life of the state, `paused_until` wall."""
+
+    requests: int
+    in_flight: int
+    in_flight_peak: int
+    limit: float
+    paused_until: float
+    window: int
+    verdict: str | None
+
+
+def _live(host: Host, now: float, wall: float) -> LiveHost:
+    gate = host.gate
+    paused = gate.paused_until - now
+    return LiveHost(
+        gate.requests,
+        gate.in_flight,
+        gate.in_flight_peak,
+        round(gate.limiter.limit, 2),
+        wall + paused if paused > 0 else 0.0,
+        host.depth,
+        host.verdict,
+    )
+
+
+class Scheduler:
+    """A host is in at most one heap: ready (something to lease now) or delayed (until a time).
+
+    A host that is full, paused for ever or has nothing to offer is in neither; the call that
+    changes that puts it back. So a worker never looks at a host that cannot be leased.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Clock,
+        budget: ByteBudget,
+        new_host: Callable[[str], Host],
+        queue_of: Callable[[str], str],
+        on_wanted: Callable[[], None],
+        rng: random.Random,
+    ) -> None:
+        self._clock = clock
+        self._budget = budget
+        self._new_host = new_host
+        self._queue_of = queue_of
+        self._on_wanted = on_wanted
+        self._rng = rng
+        self._workers = config.fetch.workers
+        self._max_pages = config.crawl.max_pages
+        self._active_limit = config.host.active
+        self._give_up_after = config.crawl.give_up_after
+        self._robots_attempts = config.retry.max_attempts
+        # Guards every field below and all Hosts, Origins and Leases. Both conditions share
+        # it: followers wait on _ready for a lease to take, one watcher on _timer for time.
+        self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self._timer = threading.Condition(self._lock)
+        self._followers = 0
+        self._watcher_due: float | None = None
+        self._closed = False
+        self._sequence = itertools.count()
+        self._hosts: dict[str, Host] = {}
+        # (in flight, sequence, version, host): the host with the fewest threads goes first.
+        # Hosts that never answered are kept apart: they share at most half of the workers.
+        self._ready_proven: list[tuple[float, int, int, Host]] = []
+        self._ready_unproven: list[tuple[float, int, int, Host]] = []
+        self._unproven_in_flight = 0
+        self._delayed: list[tuple[float, int, int, Host]] = []
+        # Robots fetches to try again: (clock seconds, sequence, host, job).
+        self._later_jobs: list[tuple[float, int, Host, RobotsJob]] = []
+        self._active = 0
+        self._hungry = 0
+        self._credits = config.queues.max_items
+        self._leases: dict[int, Lease] = {}
+        self._pages = 0
+        self._reserved = 0
+        self._requests = 0
+        self._wanted: set[str] = set()
+        self._notes = Notes()
+        # Seconds that workers have waited, by what for.
+        self._waited = {"politeness": 0.0, "credit": 0.0, "bytes": 0.0}
+
+    # -- fetch threads ----------------------------------------------------------------
+
+    def lease(self) -> Lease | None:
+        """Block until some host has room and the pipeline a credit; None once closed."""
+        with self._lock:
+            while True:
+                if self._closed:
+                    return None
+                now = self._clock.monotonic()
+                lease, reason = self._pick(now)
+                if lease is not None:
+                    self._pass_on()
+                    break
+                self._sleep(now, reason)
+            wanted = bool(self._wanted)
+        if wanted:
+            self._on_wanted()
+        return lease
+
+    def readmit(self, lease: Lease, url: str | None = None) -> bool:
+        """Admit a further request on the lease's slot: a redirect hop to `url`, or a resend.
+
+        False where the hop belongs to another gate or must wait; it then goes back to the
+        frontier.
+        """
+        with self._lock:
+            host = lease.host
+            if url is not None and self._queue_of(host_of(url)) != host.key:
+                return False
+            if not host.gate.try_readmit(self._clock.monotonic()):
+                return False
+            self._requests += 1
+            return True
+
+    def release(self, lease: Lease, outcome: str, *, retry_after: float | None = None) -> None:
+        """The exchange is over: give the slot back and tell the gate what it means."""
+        with self._lock:
+            if lease.released:
+                return
+            lease.released = True
+            host = lease.host
+            host.gate.release()
+            now = self._clock.monotonic()
+            if lease.unproven:
+                self._unproven_in_flight -= 1
+            self._heed(host, lease, outcome, retry_after, now)
+            self._place(host, now)
+            self._wake()
+
+    def rules_of(self, url: str) -> RobotsRules | None:
+        """The rules in force for `url`, where they are known."""
+        with self._lock:
+            host = self._hosts.get(self._queue_of(host_of(url)))
+            origin = host.origins.get(origin_of(url)) if host else None
+            return origin.rules if origin else None
+
+    def rules_known(
+        self, name: str, rules: RobotsRules, delay: float, expires_at: float
+    ) -> list[Entry]:
+        """Rules for origin `name` are here; the entries that waited for them, to be checked."""
+        with self._lock:
+            host = self._host(self._queue_of(host_of(name + "/")))
+            origin = host.origin(name)
+            origin.rules = rules
+            origin.expires_at = expires_at
+            origin.asking = False
+            origin.failures = 0
+            origin.delay = delay
+            # Several origins behind one gate: the slowest wins.
+            host.gate.bucket.set_delay(max(each.delay for each in host.origins.values()))
+            parked, origin.parked = origin.parked, []
+            self._place(host, self._clock.monotonic())
+            self._wake()
+            return parked
+
+    def robots_moved(self, job: RobotsJob) -> None:
+        """A robots.txt redirects to another gate: go on there, admitted like anything else."""
+        with self._lock:
+            self._queue_job(job)
+            self._wake()
+
+    def robots_failed(self, job: RobotsJob, outcome: str) -> None:
+        """robots.txt is unreachable: nothing of the origin is fetched; try again later."""
+        with self._lock:
+            host = self._host(self._queue_of(host_of(job.origin + "/")))
+            origin = host.origin(job.origin)
+            now = self._clock.monotonic()
+            origin.failures += 1
+            if origin.rules is not None:
+                # The rules we have stay in force meanwhile (RFC 9309 section 2.3.1.4).
+                origin.expires_at = now + 3600.0
+                origin.asking = False
+                return
+            if outcome in UNREACHABLE and origin.failures >= self._robots_attempts:
+                if not host.proven:
+                    self._give_up(host, "unreachable")
+                    return
+            delay = min(300.0, 2.0 ** min(origin.failures, 12)) * self._rng.uniform(0.5, 1.0)
+            again = RobotsJob(job.origin, job.origin + "/robots.txt")
+            heapq.heappush(self._later_jobs, (now + delay, next(self._sequence), host, again))
+            self._wake()
+
+    def drop(self, entries: Iterable[Entry], reason: str) -> None:
+        """Hand entries that must not be fetched to the commit thread."""
+        with self._lock:
+            self._notes.dropped.extend((entry, reason) for entry in entries)
+
+    def keep_robots(self, origin: str, packed: bytes) -> None:
+        """Hand a robots.txt to the commit thread, to be kept across runs."""
+        with self._lock:
+            self._notes.robots.append((origin, packed))
+
+    # -- parse threads ----------------------------------------------------------------
+
+    def give_credit(self) -> None:
+        """An item left the `fetched` queue."""
+        with self._lock:
+            self._credits += 1
+            if self._credits == 1:
+                self._wake()
+
+    # -- commit thread ----------------------------------------------------------------
+
+    def resume(self, pages: int) -> None:
+        """Take up the count of pages that earlier runs committed."""
+        with self._lock:
+            self._pages = pages
+
+    def offer(
+        self, key: str, ready: list[Entry], unknown: list[Entry], *, more: bool | None
+    ) -> list[Entry]:
+        """Give a host URLs: `ready` passed its rules, for `unknown` the rules were not known.
+
+        `more` is whether the frontier has further ones, None where the caller cannot know.
+        Returns those of `unknown` whose rules have arrived meanwhile: check and offer again.
+        """
+        again = []
+        with self._lock:
+            host = self._host(key)
+            if not host.loaded:
+                host.loaded = True
+                host.refilled_at = self._clock.monotonic()
+            if more is not None:
+                host.more = more
+                host.wanted = False
+            for entry in ready:
+                host.push(entry, next(self._sequence))
+            for entry in unknown:
+                origin = host.origin(origin_of(entry.request_url))
+                if origin.rules is not None:
+                    again.append(entry)
+                    continue
+                origin.parked.append(entry)
+                self._ask(origin)
+            self._want(host)
+            self._place(host, self._clock.monotonic())
+            self._wake()
+            wanted = bool(self._wanted)
+        if wanted:
+            self._on_wanted()
+        return again
+
+    def settle(self, lease: Lease, *, page: bool) -> bool:
+        """The lease's result is committed (or thrown away); False where it is not known."""
+        self._budget.release(lease.ticket)
+        with self._lock:
+            if self._leases.pop(lease.id, None) is None:
+                return False
+            host = lease.host
+            host.leases -= 1
+            if lease.entry is not None:
+                host.reserved -= 1
+                self._reserved -= 1
+                if page:
+                    host.pages += 1
+                    self._pages += 1
+            self._place(host, self._clock.monotonic())
+            self._wake()
+            return True
+
+    def take_wanted(self) -> list[tuple[str, int]]:
+        """Hosts whose window runs low, and how many entries each would take."""
+        with self._lock:
+            now = self._clock.monotonic()
+            wanted = []
+            for key in self._wanted:
+                host = self._hosts[key]
+                host.resize(now)
+                wanted.append((key, max(1, host.target - host.depth)))
+            self._wanted.clear()
+            return wanted
+
+    def room(self, key: str) -> int:
+        """Entries the loaded host `key` would take now; 0 where it is not loaded."""
+        with self._lock:
+            host = self._hosts.get(key)
+            if host is None or not host.loaded:
+                return 0
+            host.more = True
+            return max(0, host.target - host.depth)
+
+    def is_loaded(self, key: str) -> bool:
+        with self._lock:
+            host = self._hosts.get(key)
+            return host is not None and host.loaded
+
+    def free_places(self) -> int:
+        """How many more hosts may be worked on."""
+        with self._lock:
+            return self._active_limit - self._active
+
+    def take_notes(self) -> Notes:
+        """What the commit thread has to write down, once."""
+        with self._lock:
+            notes, self._notes = self._notes, Notes()
+            return notes
+
+    def verdict(self, key: str) -> str | None:
+        """Why host `key` was given up, if it was."""
+        with self._lock:
+            host = self._hosts.get(key)
+            return host.verdict if host else None
+
+    def unload(self, key: str) -> list[Entry]:
+        """Take all that waits in memory for `key` away from it."""
+        with self._lock:
+            host = self._hosts[key]
+            entries = [entry for _, _, entry in host.window]
+            host.window.clear()
+            for origin in host.origins.values():
+                entries.extend(origin.parked)
+                origin.parked = []
+            host.more = False
+            self._place(host, self._clock.monotonic())
+            return entries
+
+    def exhausted(self, key: str) -> bool:
+        """True where max_pages_per_host pages of `key` are committed."""
+        with self._lock:
+            host = self._hosts.get(key)
+            return host is not None and host.exhausted
+
+    # -- anyone -----------------------------------------------------------------------
+
+    @property
+    def pages_left(self) -> bool:
+        """False once max_pages are committed."""
+        with self._lock:
+            return not self._max_pages or self._pages < self._max_pages
+
+    @property
+    def leased(self) -> int:
+        """Pages leased and not settled."""
+        return self._reserved
+
+    @property
+    def unsettled(self) -> int:
+        """Leases of any kind that are not settled."""
+        return len(self._leases)
+
+    def hungry(self) -> bool:
+        """True where a host has room and no URL: new links would be used at once."""
+        return self._hungry > 0
+
+    @property
+    def has_ready(self) -> bool:
+        """True where a host could be leased now."""
+        with self._lock:
+            return self._first_ready_exists()
+
+    def waits_until(self) -> float | None:
+        """Clock seconds of the next thing this scheduler waits for; None where of nothing."""
+        with self._lock:
+            return self._next_event()
+
+    def close(self) -> None:
+        """No further lease is given; every waiting worker comes back with None."""
+        with self._lock:
+            self._closed = True
+            self._ready.notify_all()
+            self._timer.notify_all()
+
+    def waited(self) -> dict[str, float]:
+        """Seconds workers have waited: for a ready host, a credit, or room for a body."""
+        with self._lock:
+            return dict(self._waited)
+
+    @property
+    def requests(self) -> int:
+        """Requests admitted in this run: pages, robots.txt, redirect hops and resends."""
+        return self._requests
+
+    def live(self, keys: Iterable[str] | None = None) -> dict[str, LiveHost]:
+        """What is true of hosts right now: of `keys`, or of all."""
+        with self._lock:
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            chosen = self._hosts if keys is None else {key: self._hosts[key] for key in keys}
+            return {key: _live(host, now, wall) for key, host in chosen.items()}
+
+    # -- under the lock ---------------------------------------------------------------
+
+    def _pick(self, now: float) -> tuple[Lease | None, str]:
+        """The next lease, or why there is none."""
+        while self._later_jobs and self._later_jobs[0][0] <= now:
+            _, _, host, job = heapq.heappop(self._later_jobs)
+            if host.verdict is None:
+                self._queue_job(job)
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, version, host = heapq.heappop(self._delayed)
+            if version == host.version:
+                host.place = None
+                self._place(host, now)
+        if self._credits <= 0:
+            return None, "credit"
+        if self._max_pages and self._pages + self._reserved >= self._max_pages:
+            return None, "politeness"
+        host = self._first_ready()
+        if host is None:
+            return None, "politeness"
+        ticket = self._budget.reserve()
+        if ticket is None:
+            self._place(host, now)
+            return None, "bytes"
+        before = host.gate.in_flight
+        admitted = host.gate.try_admit(now)
+        assert admitted, f"{host!r} was in the ready heap and is not ready"
+        lease = Lease(next(self._sequence), host, now, before, ticket)
+        if host.jobs:
+            lease.job = host.jobs.popleft()
+        else:
+            lease.entry = host.pop()
+            self._refresh_rules(host, lease.entry, now)
+            host.reserved += 1
+            self._reserved += 1
+        host.leases += 1
+        host.since_refill += 1
+        self._leases[lease.id] = lease
+        self._credits -= 1
+        self._requests += 1
+        if not host.proven:
+            lease.unproven = True
+            self._unproven_in_flight += 1
+        self._want(host)
+        self._place(host, now)
+        return lease, ""
+
+    def _first_ready(self) -> Host | None:
+        """Take the ready host with the fewest threads out of its heap."""
+        heaps = [self._ready_proven, self._ready_unproven]
+        for heap in heaps:
+            while heap and heap[0][2] != heap[0][3].version:
+                heapq.heappop(heap)
+        if self._unproven_in_flight >= max(1, self._workers // 2):
+            heaps.pop()
+        heaps = [heap for heap in heaps if heap]
+        if not heaps:
+            return None
+        host = heapq.heappop(min(heaps, key=lambda heap: heap[0][:2]))[3]
+        host.place = None
+        return host
+
+    def _first_ready_exists(self) -> bool:
+        heaps = (self._ready_proven, self._ready_unproven)
+        return any(entry[2] == entry[3].version for heap in heaps for entry in heap)
+
+    def _place(self, host: Host, now: float) -> None:
+        """Put a host where it belongs after any change."""
+        due = host.gate.ready_at() if host.has_offer else NEVER
+        if due <= now:
+            heap = self._ready_proven if host.proven else self._ready_unproven
+            self._put(host, heap, host.gate.in_flight)
+        elif due < NEVER:
+            self._put(host, self._delayed, due)
+        else:
+            host.version += 1
+            host.place = None
+        if host.loaded and not (host.leases or host.jobs or host.more or host.depth):
+            host.loaded = False
+        # Asleep: loaded, but nothing of it can start soon, so another may have its place.
+        asleep = not host.leases and (not host.has_offer or due > now + _SOON)
+        counted = host.loaded and not asleep
+        hungry = bool(host.leases) and not host.has_offer and not host.capped
+        if hungry != host.hungry:
+            host.hungry = hungry
+            self._hungry += 1 if hungry else -1
+        if counted != host.counted:
+            host.counted = counted
+            self._active += 1 if counted else -1
+
+    def _put(self, host: Host, heap: list[tuple[float, int, int, Host]], rank: float) -> None:
+        """File a host in one heap; what older entries say of it is void from now on."""
+        place = (id(heap), rank)
+        if host.place == place:
+            return
+        host.version += 1
+        host.place = place
+        heapq.heappush(heap, (rank, next(self._sequence), host.version, host))
+        if len(heap) > 64 + 4 * len(self._hosts):
+            # Void entries sink below ranks that are never reached; sweep them out.
+            heap[:] = [entry for entry in heap if entry[2] == entry[3].version]
+            heapq.heapify(heap)
+
+    def _want(self, host: Host) -> None:
+        """Ask for a refill where the window runs low and the frontier has more."""
+        if host.more and not host.wanted and len(host.window) <= host.target // 2:
+            host.wanted = True
+            self._wanted.add(host.key)
+
+    def _sleep(self, now: float, reason: str) -> None:
+        """Wait for a change. One waiter at a time watches the clock, the others do not."""
+        due = self._next_event() if reason == "politeness" else None
+        if due is not None and self._watcher_due is None:
+            self._watcher_due = due
+            self._clock.wait(self._timer, max(0.0, due - now))
+            self._watcher_due = None
+        else:
+            self._followers += 1
+            self._clock.wait(self._ready, None)
+            self._followers -= 1
+        self._waited[reason] += self._clock.monotonic() - now
+
+    def _wake(self) -> None:
+        """Something may be ready, or the next event may have come nearer."""
+        if self._ready_proven or self._ready_unproven:
+            if self._followers:
+                self._ready.notify()
+            elif self._watcher_due is not None:
+                self._timer.notify()
+        due = self._next_event()
+        if due is None:
+            return
+        if self._watcher_due is None:
+            self._ready.notify()
+        elif due < self._watcher_due:
+            self._timer.notify()
+
+    def _pass_on(self) -> None:
+        """A lease was taken: let another worker look at what is left."""
+        if self._followers and (
+            self._ready_proven or self._ready_unproven or self._watcher_due is None
+        ):
+            self._ready.notify()
+
+    def _next_event(self) -> float | None:
+        while self._delayed and self._delayed[0][2] != self._delayed[0][3].version:
+            heapq.heappop(self._delayed)
+        times = []
+        if self._delayed:
+            times.append(self._delayed[0][0])
+        if self._later_jobs:
+            times.append(self._later_jobs[0][0])
+        return min(times, default=None)
+
+    def _heed(
+        self, host: Host, lease: Lease, outcome: str, retry_after: float | None, now: float
+    ) -> None:
+        """Tell the gate what an outcome means, by the table in limits/signals.py."""
+        signal = rule_of(outcome).signal
+        if signal in (Signal.SUCCESS, Signal.ANSWER):
+            host.proven = True
+            host.connect_failures = 0
+            host.failing_since = None
+            host.pause.on_success()
+            if signal is Signal.SUCCESS:
+                host.gate.limiter.on_success(lease.in_flight_before)
+            return
+        if signal is Signal.NOTHING:
+            return
+        if signal is Signal.REFUSAL:
+            host.gate.limiter.on_refusal(now, lease.admitted_at)
+            if retry_after:
+                host.gate.pause(now + retry_after)
+            else:
+                seconds = host.pause.on_refusal(now, at_floor=host.gate.limiter.at_floor)
+                if seconds:
+                    host.gate.pause(now + seconds)
+        elif outcome in UNREACHABLE:
+            host.connect_failures += 1
+        if host.failing_since is None:
+            host.failing_since = lease.admitted_at
+        unreachable = outcome in UNREACHABLE
+        if now - host.failing_since >= self._give_up_after:
+            self._give_up(host, "unreachable" if unreachable else "refusing")
+        elif unreachable and not host.proven and host.connect_failures >= _DEAD_AFTER:
+            self._give_up(host, "unreachable")
+
+    def _give_up(self, host: Host, verdict: str) -> None:
+        if host.verdict is None:
+            host.verdict = verdict
+            host.jobs.clear()
+            self._notes.verdicts.append((host.key, verdict))
+
+    def _host(self, key: str) -> Host:
+        host = self._hosts.get(key)
+        if host is None:
+            host = self._hosts[key] = self._new_host(key)
+        return host
+
+    def _ask(self, origin: Origin) -> None:
+        """Queue the fetch of an origin's robots.txt, once."""
+        if not origin.asking:
+            origin.asking = True
+            self._queue_job(RobotsJob(origin.name, origin.name + "/robots.txt"))
+
+    def _refresh_rules(self, host: Host, entry: Entry, now: float) -> None:
+        """Fetch rules again that are too old; until they are here the old ones stand."""
+        origin = host.origins.get(origin_of(entry.request_url))
+        if origin is not None and now >= origin.expires_at:
+            self._ask(origin)
+
+    def _queue_job(self, job: RobotsJob) -> None:
+        host = self._host(self._queue_of(host_of(job.url)))
+        host.jobs.append(job)
+        host.loaded = True
+        self._place(host, self._clock.monotonic())
+
+    def __repr__(self) -> str:
+        return (
+            f"Scheduler({len(self._hosts)} hosts, {self._active} active, "
+            f"{len(self._leases)} leases, {self._credits} credits, "
+            f"{self._followers} followers, watcher due {self._watcher_due})"
+        )

@@ -1,0 +1,138 @@
+"""The crawl's state in the shape of report.json, put together from what each part counts.
+
+Any thread but commit's files: reads counters, the scheduler's live view, and the
+frontier's counts as of its last commit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from syncrawl.clock import Clock
+from syncrawl.config.model import Config
+from syncrawl.engine.rooms import Rooms
+from syncrawl.observe import report as reports
+from syncrawl.observe.metrics import Reading, RecentReadings, bottleneck
+
+
+class Pressure:
+    """Readings over the run, and snapshots made of them."""
+
+    def __init__(self, config: Config, rooms: Rooms, clock: Clock) -> None:
+        self._config = config
+        self._rooms = rooms
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._seconds_before = rooms.ledger.life.seconds
+        self._first = self._reading()
+        self._last: Reading | None = None
+        self._recent = RecentReadings()
+
+    def finish(self) -> None:
+        """The run is over: the bottleneck from now on is the whole run's."""
+        self._last = self._reading()
+
+    def snapshot(self, status: str, exit_code: int | None, reason: str) -> dict[str, Any]:
+        """The report's dictionary."""
+        rooms = self._rooms
+        counted = rooms.ledger.snapshot()
+        life, life_groups = counted["life"]
+        run, run_groups = counted["run"]
+        end = self._last.at if self._last is not None else self._clock.monotonic()
+        run["seconds"] = round(end - self._started, 3)
+        life["seconds"] = round(self._seconds_before + end - self._started, 3)
+        requests = rooms.scheduler.requests
+        life["requests"] += requests - run["requests"]
+        run["requests"] = requests
+        return reports.assemble(
+            status=status,
+            exit_code=exit_code,
+            reason=reason,
+            totals=life,
+            run=run,
+            groups=life_groups,
+            run_groups=run_groups,
+            urls=self._urls(running=exit_code is None),
+            hosts=self._hosts(counted["hosts"], run["seconds"]),
+            stages=self._stages(),
+            bottleneck=self._bottleneck(),
+            updated_at=self._clock.wall(),
+        )
+
+    def _urls(self, *, running: bool) -> dict[str, int]:
+        counts = self._rooms.frontier.counts()
+        deferred = min(self._rooms.committer.deferred_now, counts.unfinished)
+        leased = self._rooms.scheduler.leased if running else 0
+        # A lease is settled a moment after its URL's end was committed.
+        leased = min(leased, counts.unfinished - deferred)
+        return {
+            "seen": counts.seen,
+            "pending": counts.unfinished - deferred - leased,
+            "deferred": deferred,
+            "leased": leased,
+            "done": counts.done,
+            "failed": counts.failed,
+            "dropped": sum(counts.dropped.values()),
+        }
+
+    def _hosts(self, counted: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
+        live = self._rooms.scheduler.live()
+        pending = self._rooms.committer.pending
+        hosts: dict[str, Any] = {}
+        for key in counted.keys() | live.keys():
+            sums = counted.get(key, {})
+            now = live.get(key)
+            requests = now.requests if now else sums.get("requests", 0)
+            paused = now.paused_until if now else sums.get("paused_until", 0.0)
+            hosts[key] = {
+                "pages": sums.get("pages", 0),
+                "requests": requests,
+                "pending": pending.get(key, 0),
+                "in_flight": now.in_flight if now else 0,
+                "in_flight_peak": now.in_flight_peak if now else 0,
+                "limit": now.limit if now else 0,
+                "paused_until": paused or None,
+                "retry_share": round(sums.get("retries", 0) / max(1, requests), 6),
+                "rate": round(sums.get("pages", 0) / seconds, 3) if seconds else 0.0,
+                "outcomes": sums.get("outcomes", {}),
+                "health": round(sums.get("health", 1.0), 3),
+            }
+        return hosts
+
+    def _stages(self) -> dict[str, Any]:
+        rooms = self._rooms
+        waited = rooms.scheduler.waited()
+        blocked = round(waited["credit"] + waited["bytes"], 6)
+        fetch = {
+            "depth": rooms.scheduler.leased,
+            "oldest_age": 0.0,
+            "blocked_put_seconds": 0.0,
+            "starved_get_seconds": round(waited["politeness"], 6),
+            "rejected": 0,
+        }
+        # A fetch worker is held back before it fetches: by the credit it does not get.
+        parse = {**rooms.fetched.snapshot(), "blocked_put_seconds": blocked}
+        return {"fetch": fetch, "parse": parse, "commit": rooms.inbox.snapshot()}
+
+    def _reading(self) -> Reading:
+        rooms = self._rooms
+        waited = rooms.scheduler.waited()
+        return Reading(
+            at=self._clock.monotonic(),
+            cpu=time.process_time(),
+            polite=waited["politeness"],
+            starved=waited["politeness"],
+            parse_blocked=waited["credit"] + waited["bytes"],
+            commit_blocked=rooms.inbox.snapshot()["blocked_put_seconds"],
+        )
+
+    def _bottleneck(self) -> dict[str, Any]:
+        workers = {
+            "fetch_workers": self._config.fetch.workers,
+            "parse_workers": self._config.parse.workers,
+        }
+        if self._last is not None:
+            return dict(bottleneck(self._first, self._last, **workers))
+        self._recent.add(self._reading())
+        return dict(self._recent.verdict(**workers))

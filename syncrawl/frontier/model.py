@@ -1,0 +1,174 @@
+"""What a frontier holds and promises: entries, batches, and the protocol.
+
+Data only; confined to the commit thread once inside a frontier. An entry travels with
+its lease to other threads, which read it and never write to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from syncrawl.frontier.seen import SeenSet
+
+FinalState = Literal["done", "failed", "dropped"]
+
+SEED_PRIORITY = 100
+LINK_PRIORITY = 0
+
+
+class Entry(msgspec.Struct, array_like=True, gc=False):
+    """One accepted URL that is not finished yet. Stored as a msgpack array in this field order.
+
+    `url` is the spelling first seen, `fp` the fingerprint of its comparison key. `due` is
+    wall-clock seconds before which it is not tried (0 = at once). `target` is set on a
+    continuation: the redirect target to request next, `hops` redirects away from `url`.
+    `bundle` and `index` say where the entry lies on disk.
+    """
+
+    url: str
+    fp: int
+    depth: int = 0
+    priority: int = LINK_PRIORITY
+    referrer: str | None = None
+    label: str | None = None
+    seed: bool = False
+    attempts: int = 0
+    refusals: int = 0
+    due: float = 0.0
+    target: str | None = None
+    hops: int = 0
+    bundle: int = 0
+    index: int = 0
+
+    @property
+    def request_url(self) -> str:
+        """What is to be fetched next for this entry."""
+        return self.target or self.url
+
+
+def origin_of(url: str) -> str:
+    """scheme://host[:port] of a serialised http(s) URL (WHATWG: a slash always follows)."""
+    return url[: url.index("/", 8)]
+
+
+def host_of(url: str) -> str:
+    """host[:port] of a serialised http(s) URL, default port already dropped."""
+    return url[url.index("//") + 2 : url.index("/", 8)]
+
+
+class Finish(NamedTuple):
+    """An entry's end: its state and the reason or outcome class to remember."""
+
+    entry: Entry
+    state: FinalState
+    reason: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction: all of it is durable together, or none.
+
+    `found` holds URLs that scope accepted and that may or may not be known; `moved` pairs
+    an entry with its successor (a retry, a redirect's continuation), which is the same URL.
+    `aliases` are fingerprints of redirect targets fetched on behalf of another URL.
+    `notes` are the caller's own rows; an empty value deletes one.
+    """
+
+    finished: list[Finish] = field(default_factory=list)
+    moved: list[tuple[Entry, Entry]] = field(default_factory=list)
+    found: list[Entry] = field(default_factory=list)
+    aliases: list[int] = field(default_factory=list)
+    notes: dict[str, bytes] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.finished or self.moved or self.found or self.aliases or self.notes)
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many URLs are in each state, over the life of the frontier.
+
+    `seen == unfinished + done + failed + sum(dropped.values())`, always; `unfinished` is what
+    the report splits into pending, deferred and leased.
+    """
+
+    seen: int = 0
+    unfinished: int = 0
+    done: int = 0
+    failed: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def finish(self, state: FinalState, reason: str) -> None:
+        """Count one entry out of `unfinished`."""
+        self.unfinished -= 1
+        if state == "done":
+            self.done += 1
+        elif state == "failed":
+            self.failed += 1
+        else:
+            self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+
+class Frontier(Protocol):
+    """Durable queues of URLs, one per host gate. Every method is the commit thread's.
+
+    `queue_of(host)` maps an entry's host[:port] to the queue (the gate's key) it waits in.
+    """
+
+    seen: SeenSet
+
+    def open(self) -> bool:
+        """Load; True where the frontier existed before. What was taken at a crash is pending again."""
+        ...
+
+    def commit(self, batch: Batch) -> set[str]:
+        """Apply `batch` atomically and durably (against SIGKILL); the queues that got entries."""
+        ...
+
+    def take(self, queue: str, limit: int) -> list[Entry]:
+        """About `limit` entries to work on, best priority first; they stay unfinished."""
+        ...
+
+    def has_more(self, queue: str) -> bool:
+        """True where `take` would give something now."""
+        ...
+
+    def ripen(self, wall: float) -> set[str]:
+        """Make entries due by `wall` takeable; the queues concerned."""
+        ...
+
+    def next_due(self) -> float | None:
+        """Wall-clock seconds at which the next waiting entry becomes due."""
+        ...
+
+    def backlog(self) -> Iterator[str]:
+        """Queues for which `take` would give something now, oldest first."""
+        ...
+
+    def unfinished(self, queue: str) -> int: ...
+
+    def unfinished_by_queue(self) -> Mapping[str, int]: ...
+
+    def counts(self) -> Counts:
+        """The counts as of the last commit; the object is replaced, never changed."""
+        ...
+
+    @property
+    def next_bundle(self) -> int:
+        """Entries with a smaller `bundle` were accepted before now."""
+        ...
+
+    def note(self, key: str) -> bytes | None:
+        """A row the caller stored."""
+        ...
+
+    def notes(self, prefix: str) -> Iterable[tuple[str, bytes]]: ...
+
+    def close(self) -> None: ...
+
+
+QueueOf = Callable[[str], str]
