@@ -1,9 +1,9 @@
 """The configuration's models: frozen, keyword-only, every default and unit here and only here.
 
-Any thread; data only. `load.py` fills them from TOML and resolves relative paths;
-config.example.toml shows every key, and a test holds the two together. A field's
-docstring is the comment above it; `Seconds` and `Bytes` fields also accept strings
-such as "15s", "1h", "64KiB", "5MiB".
+Any thread; data only, imports nothing from the package. `load.py` fills them from TOML,
+makes paths absolute and checks what a type cannot say; config.example.toml shows every
+key, and a test holds the two together. A field's docstring is the comment above it;
+fields whose type carries a "unit" also accept strings such as "15s", "1h30m", "5MiB".
 """
 
 from __future__ import annotations
@@ -12,19 +12,30 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-Seconds = Annotated[float, Meta(ge=0, extra={"unit": "duration"})]
-Bytes = Annotated[int, Meta(ge=0, extra={"unit": "size"})]
-Count = Annotated[int, Meta(ge=1)]
-Natural = Annotated[int, Meta(ge=0)]
+# Ten years: far beyond any use, and short of where threading's waits overflow.
+_LONGEST = 10 * 365 * 86400
+# What SQLite and the platform's size types hold.
+_LARGEST = 2**63 - 1
+
+Seconds = Annotated[float, Meta(ge=0, le=_LONGEST, extra={"unit": "duration"})]
+# A bound on a wait that must be able to succeed: 0 would fail every time.
+Timeout = Annotated[float, Meta(gt=0, le=_LONGEST, extra={"unit": "duration"})]
+Bytes = Annotated[int, Meta(ge=0, le=_LARGEST, extra={"unit": "size"})]
+Count = Annotated[int, Meta(ge=1, le=_LARGEST)]
+Natural = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Rate = Annotated[float, Meta(ge=0, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 HttpStatus = Annotated[int, Meta(ge=100, le=599)]
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every table."""
+    """Base of every table.
+
+    Subclasses repeat frozen and kw_only for type checkers, which do not inherit them.
+    """
 
 
-class CrawlConfig(Model):
+class CrawlConfig(Model, frozen=True, kw_only=True):
     """[crawl]: what to start from, where state lives, when to stop."""
 
     seeds: tuple[str, ...] = ()
@@ -45,7 +56,7 @@ class CrawlConfig(Model):
     give_up_after: Seconds = 3600.0
 
 
-class ScopeConfig(Model):
+class ScopeConfig(Model, frozen=True, kw_only=True):
     """[scope]: which links are accepted."""
 
     # "host": the seeds' host:port; "domain": the seeds' registrable domains; "any": all.
@@ -74,7 +85,7 @@ class ScopeConfig(Model):
         "_gl",
         "phpsessid",
         "jsessionid",
-        "sid",
+        "aspsessionid*",
     )
     # Follow links marked rel="nofollow" (or by a page's robots meta).
     follow_nofollow: bool = False
@@ -82,7 +93,7 @@ class ScopeConfig(Model):
     max_url_bytes: Count = 8192
 
 
-class RobotsConfig(Model):
+class RobotsConfig(Model, frozen=True, kw_only=True):
     """[robots]: obedience to robots.txt (RFC 9309)."""
 
     obey: bool = True
@@ -96,45 +107,49 @@ class RobotsConfig(Model):
     max_bytes: Bytes = 512000
 
 
-class HostConfig(Model):
+class HostConfig(Model, frozen=True, kw_only=True):
     """[host]: the limits of each host's gate."""
 
     # What shares one gate: "host" (host:port), "domain" (registrable), "address".
     key: Literal["host", "domain", "address"] = "host"
     # Concurrent requests: where the adaptive limit starts, its lowest and highest value.
+    # `start` is clamped into [floor, ceiling]; floor above ceiling is an error.
     start: Count = 4
     floor: Count = 1
     ceiling: Count = 32
     # Requests a second (0 = off) and how many may start at once.
-    rate: Annotated[float, Meta(ge=0)] = 0.0
+    rate: Rate = 0.0
     burst: Count = 1
     # Hosts worked on at the same time.
     active: Count = 100
 
 
-class HostRule(Model):
-    """[[host.rules]]: other limits for the hosts a glob matches; the first match wins."""
+class HostRule(Model, frozen=True, kw_only=True):
+    """[[host.rules]]: other limits for the hosts a glob matches; the first match wins.
+
+    None means "as in [host]". `active` counts hosts, so it exists in [host] alone.
+    """
 
     match: str
     key: Literal["host", "domain", "address"] | None = None
     start: Count | None = None
     floor: Count | None = None
     ceiling: Count | None = None
-    rate: Annotated[float, Meta(ge=0)] | None = None
+    rate: Rate | None = None
     burst: Count | None = None
 
 
-class FetchConfig(Model):
+class FetchConfig(Model, frozen=True, kw_only=True):
     """[fetch]: how one exchange is made."""
 
     # "urllib3", "requests", or the name of an installed syncrawl.fetchers plugin.
     client: str = "urllib3"
     workers: Count = 32
-    connect_timeout: Seconds = 5.0
+    connect_timeout: Timeout = 5.0
     # Silence allowed between two reads.
-    read_timeout: Seconds = 10.0
+    read_timeout: Timeout = 10.0
     # DNS, connect, TLS, headers and body of one exchange together.
-    total_timeout: Seconds = 15.0
+    total_timeout: Timeout = 15.0
     max_redirects: Natural = 5
     # Decoded bytes; a longer body fails the URL as too_large.
     max_body_bytes: Bytes = 10 * 1024 * 1024
@@ -153,7 +168,7 @@ class FetchConfig(Model):
     dns_negative_ttl: Seconds = 10.0
 
 
-class RetryConfig(Model):
+class RetryConfig(Model, frozen=True, kw_only=True):
     """[retry]: failed attempts."""
 
     # Attempts a URL gets, the first included.
@@ -167,14 +182,14 @@ class RetryConfig(Model):
     max_retry_after: Seconds = 86400.0
 
 
-class ParseConfig(Model):
+class ParseConfig(Model, frozen=True, kw_only=True):
     """[parse]: the parse stage."""
 
     workers: Count = 2
     # Child processes, one a worker; 0 = parse in the threads themselves.
     processes: Natural = 0
     # Seconds one page may take.
-    deadline: Seconds = 30.0
+    deadline: Timeout = 30.0
     parsers: tuple[str, ...] = ("page",)
     # [parse.options.NAME]: handed to that parser's factory.
     options: dict[str, dict[str, Any]] = {}
@@ -182,32 +197,36 @@ class ParseConfig(Model):
     max_items: Count = 100_000
 
 
-class QueuesConfig(Model):
+class QueuesConfig(Model, frozen=True, kw_only=True):
     """[queues]: the bounds between stages."""
 
     max_items: Count = 256
-    # Body bytes alive in the process, from lease to commit.
-    max_bytes: Bytes = 128 * 1024 * 1024
+    # Body bytes alive in the process, from lease to commit; a lease reserves 64 KiB of them.
+    max_bytes: Annotated[int, Meta(ge=65536, le=_LARGEST, extra={"unit": "size"})] = (
+        128 * 1024 * 1024
+    )
 
 
 class StoreConfig(Struct, frozen=True, kw_only=True):
     """[[stores]]: one output. Keys beyond these two are the store's own options."""
 
+    # "jsonl", "csv", "sqlite", or the name of an installed syncrawl.stores plugin.
     type: str
+    # "-" is standard output.
     path: str = ""
     options: dict[str, Any] = {}
 
 
-class LogConfig(Model):
+class LogConfig(Model, frozen=True, kw_only=True):
     """[log]: where events go; the live view is separate."""
 
     format: Literal["console", "json"] = "console"
     level: Literal["debug", "info", "warning", "error"] = "info"
-    # "" = stderr.
+    # "" = stderr, "-" = stdout.
     file: str = ""
 
 
-class Config(Model):
+class Config(Model, frozen=True, kw_only=True):
     """A whole configuration; what `syncrawl.Crawl` takes."""
 
     crawl: CrawlConfig = CrawlConfig()
@@ -220,5 +239,6 @@ class Config(Model):
     retry: RetryConfig = RetryConfig()
     parse: ParseConfig = ParseConfig()
     queues: QueuesConfig = QueuesConfig()
-    stores: tuple[StoreConfig, ...] = ()
+    # Where no [[stores]] is given.
+    stores: tuple[StoreConfig, ...] = (StoreConfig(type="jsonl", path="pages.jsonl"),)
     log: LogConfig = LogConfig()

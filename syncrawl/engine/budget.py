@@ -7,6 +7,7 @@ to wait for commits to free some. Imports nothing above the config.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from syncrawl.clock import Clock
 from syncrawl.errors import FetchError
@@ -78,7 +79,9 @@ class ByteBudget:
                         outcome="pressure",
                         ours=True,
                     )
-                self._clock.wait(self._changed, ticket.deadline - now)
+                left = ticket.deadline - now
+                # A ticket whose exchange has not begun has no deadline; waits know no infinity.
+                self._clock.wait(self._changed, left if left < float("inf") else None)
             if started is not None:
                 self.waited_seconds += self._clock.monotonic() - started
 
@@ -88,11 +91,12 @@ class ByteBudget:
             self._hold(ticket, size - ticket.held)
             self._changed.notify_all()
 
-    def release(self, ticket: Ticket) -> None:
-        """The body is gone (committed, or thrown away)."""
+    def release(self, tickets: Iterable[Ticket]) -> None:
+        """These bodies are gone (committed, or thrown away)."""
         with self._changed:
-            self._holders.pop(ticket, None)
-            self._hold(ticket, -ticket.held)
+            for ticket in tickets:
+                self._holders.pop(ticket, None)
+                self._hold(ticket, -ticket.held)
             self._changed.notify_all()
 
     def _hold(self, ticket: Ticket, more: int) -> None:

@@ -64,6 +64,7 @@ class Committer:
         log: Log,
         first_bundle: int,
         body_row: int,
+        followed: Iterable[str],
     ) -> None:
         self._frontier = frontier
         self._outputs = outputs
@@ -86,7 +87,8 @@ class Committer:
         # Ends decided outside a batch (given up, out of scope now), for the next one.
         self._ends: list[Finish] = []
         self._body_row = body_row
-        self._followed = scope.followed
+        # What seeds' redirects added to the scope, in this run and earlier ones.
+        self._followed = list(followed)
         # Unfinished URLs by host, for readers on other threads; replaced, never changed.
         self.pending: Mapping[str, int] = {}
         self.deferred_now = 0
@@ -107,7 +109,7 @@ class Committer:
 
     @property
     def nothing_left(self) -> bool:
-        """True when the inputs are read to their end and nothing is pending, leased or uncommitted."""
+        """True when the inputs are read and nothing is pending, leased or uncommitted."""
         return (
             self._seeds.ended
             and not self._ends
@@ -139,8 +141,7 @@ class Committer:
                 batch.notes[TOKENS] = self._outputs.write(records)
             self._write_counters(batch, hosts, bodies)
             touched = self._frontier.commit(batch)
-        for item in items:
-            self._scheduler.settle(item.fetched.lease, page=item.fetched.is_page)
+        self._scheduler.settle_all([(i.fetched.lease, i.fetched.is_page) for i in items])
         for key in hosts:
             self._retire_if_capped(key)
         self._refill(touched)
@@ -184,6 +185,9 @@ class Committer:
             for reason, count in item.refused.items():
                 bump(totals.refused, reason, count)
         batch.aliases.extend(fetched.aliases)
+        if fetched.followed:
+            self._followed += fetched.followed
+            batch.notes[FOLLOWED] = msgspec.msgpack.encode(self._followed)
         self._find(item.links, batch)
         self._decide(item, rule.fate, batch)
 
@@ -321,10 +325,6 @@ class Committer:
         if bodies:
             self._body_row += 1
             batch.notes[f"{BODIES}{self._body_row}"] = SeenSet.pack(bodies)
-        followed = self._scope.followed
-        if followed != self._followed:
-            self._followed = followed
-            batch.notes[FOLLOWED] = msgspec.msgpack.encode(sorted(followed))
 
     # -- feeding the scheduler ----------------------------------------------------------
 
@@ -370,7 +370,12 @@ class Committer:
         if entry.bundle >= self._first_bundle:
             return True
         url = self._canonicalizer.parse(entry.request_url)
-        reason = self._scope.refuse(url, entry.depth) if url else "invalid"
+        if url is None:
+            reason: str | None = "invalid"
+        elif entry.seed:
+            reason = self._scope.refuse_seed(url)
+        else:
+            reason = self._scope.refuse(url, entry.depth)
         if reason is None:
             return True
         self._ends.append(Finish(entry, "dropped", reason))

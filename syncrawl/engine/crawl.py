@@ -290,4 +290,3 @@ def _work(
     finally:
         if closing:
             closing()
-

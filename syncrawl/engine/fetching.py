@@ -6,7 +6,7 @@ rules (canonical URLs, scope); never the frontier's files, never a store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Protocol
 
 from syncrawl.api import Fetcher, Headers, Request, Response
@@ -17,8 +17,8 @@ from syncrawl.engine.lease import Fetched, Lease
 from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.errors import FetchError
-from syncrawl.fetch.target import location
 from syncrawl.fetch.robots import ALLOW_ALL
+from syncrawl.fetch.target import location
 from syncrawl.frontier.model import host_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.limits.retry import RetryPolicy
@@ -45,7 +45,7 @@ class Exchanger:
         scheduler: Scheduler,
         budget: ByteBudget,
         clock: Clock,
-        seed_hosts: frozenset[str],
+        seed_hosts: Set[str],
     ) -> None:
         self._fetcher = fetcher
         self._scheduler = scheduler
@@ -196,8 +196,10 @@ class FetchStep:
             result.outcome = "redirect_loop"
             return None
         if entry.seed:
-            self._scope.extend(target)
-        reason = self._scope.refuse(target, entry.depth)
+            result.followed.extend(self._scope.extend([target]))
+            reason = self._scope.refuse_seed(target)
+        else:
+            reason = self._scope.refuse(target, entry.depth)
         if reason is not None:
             result.outcome, result.dropped = "redirect_scope", f"redirect_{reason}"
             return None

@@ -19,7 +19,7 @@ from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.bucket import TokenBucket
 from syncrawl.limits.gate import HostGate
 from syncrawl.limits.pause import RefusalPause
-from syncrawl.scope import host_name, registrable_domain
+from syncrawl.scope import host_name, host_name_glob, registrable_domain
 
 
 class GateKeys:
@@ -77,7 +77,8 @@ def limits_for(config: Config, key: str) -> HostConfig:
     """The limits of gate `key`: [host], overridden by the first [[host.rules]] that matches."""
     limits = config.host
     for rule in config.host_rules:
-        if fnmatch.fnmatchcase(host_name(key), rule.match) or fnmatch.fnmatchcase(key, rule.match):
+        glob = host_name_glob(rule.match)
+        if fnmatch.fnmatchcase(host_name(key), glob) or fnmatch.fnmatchcase(key, glob):
             names = ("start", "floor", "ceiling", "rate", "burst")
             given = {name: getattr(rule, name) for name in names}
             fields = {name: value for name, value in given.items() if value is not None}

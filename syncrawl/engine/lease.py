@@ -60,7 +60,8 @@ class Fetched:
 
     `outcome` is a class of `limits.signals.RULES`. `response` is kept where it is to be
     parsed (2xx). `target` is where a redirect goes on (outcome "redirect"); `aliases` are
-    fingerprints claimed on the way; `dropped` is the reason of a drop.
+    fingerprints claimed on the way, `followed` names that scope follows from now on because a
+    seed was redirected there; `dropped` is the reason of a drop.
     """
 
     lease: Lease
@@ -75,6 +76,7 @@ class Fetched:
     target: str | None = None
     hops: int = 0
     aliases: list[int] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
     dropped: str = ""
 
     @property

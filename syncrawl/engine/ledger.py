@@ -66,6 +66,10 @@ class HostTotals(msgspec.Struct):
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.health += ((1.0 if good else 0.0) - self.health) / 20.0
 
+    def copied(self) -> dict[str, Any]:
+        """The sums by name, sharing nothing that changes."""
+        return {**msgspec.structs.asdict(self), "outcomes": dict(self.outcomes)}
+
 
 class Ledger:
     """All counters of a crawl; a reader sees a commit as a whole or not at all."""
@@ -125,7 +129,7 @@ class Ledger:
             return {
                 "life": (self.life.numbers(), self.life.groups()),
                 "run": (self.run.numbers(), self.run.groups()),
-                "hosts": {key: msgspec.structs.asdict(host) for key, host in self.hosts.items()},
+                "hosts": {key: host.copied() for key, host in tuple(self.hosts.items())},
             }
 
     def __repr__(self) -> str:

@@ -32,6 +32,8 @@ class Outputs:
         self._stores = stores
         self._log = log
         self._tokens: dict[str, bytes] = {}
+        # Tokens of stores that are not configured this time, kept for when they are.
+        self._others: dict[str, bytes] = {}
         self._opened: list[NamedStore] = []
 
     @property
@@ -54,14 +56,15 @@ class Outputs:
         # Only now, when every output was found sound, may one be created or touched.
         for key, store in self._stores:
             self._tokens[key] = known.get(key) or store.checkpoint()
-        # Tokens of stores that are not configured this time are kept for when they are.
-        return msgspec.msgpack.encode({**known, **self._tokens})
+        self._others = {key: token for key, token in known.items() if key not in self.keys}
+        return self._packed()
 
     def write(self, records: list[Record]) -> bytes:
         """Write a batch to every store; the new tokens, packed.
 
         A store that raises makes all go back to their last tokens and try again, a few
-        times; then StoreFailed. A deliberate error (disk full, pipe closed) is final at once.
+        times; then StoreFailed, and at once where one cannot go back: a further try would
+        write the batch twice. A deliberate error (disk full, pipe closed) is final at once.
         """
         for attempt in range(1, _TRIES + 1):
             try:
@@ -71,18 +74,19 @@ class Outputs:
             except SyncrawlError:
                 self._recover()
                 raise
-            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+            except Exception as exc:
                 self._log.error("store failed", error=repr(exc), attempt=attempt)
-                self._recover()
-                if attempt == _TRIES:
+                recovered = self._recover()
+                if attempt == _TRIES or not recovered:
+                    times = f"{attempt} times" if recovered else "and cannot be recovered now"
                     raise StoreFailed(
-                        f"a store failed {_TRIES} times: {type(exc).__name__}: {exc}",
+                        f"a store failed {times}: {type(exc).__name__}: {exc}",
                         key="stores",
                         remedy="repair it and run again, nothing is lost",
                     ) from exc
             else:
                 self._tokens = tokens
-                return msgspec.msgpack.encode(tokens)
+                return self._packed()
         raise AssertionError("unreachable")
 
     def close(self) -> None:
@@ -94,12 +98,19 @@ class Outputs:
                 self._log.error("store failed to close", store=key, error=repr(exc))
         self._opened = []
 
-    def _recover(self) -> None:
+    def _packed(self) -> bytes:
+        return msgspec.msgpack.encode({**self._others, **self._tokens})
+
+    def _recover(self) -> bool:
+        """Take every store back to its last token; False where one would not go."""
+        recovered = True
         for key, store in self._stores:
             try:
                 store.recover(self._tokens[key])
             except Exception as exc:  # noqa: BLE001 - the next start recovers again
                 self._log.error("store failed to recover", store=key, error=repr(exc))
+                recovered = False
+        return recovered
 
     def __repr__(self) -> str:
         return f"Outputs({', '.join(sorted(self.keys))})"

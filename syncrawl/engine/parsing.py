@@ -6,7 +6,6 @@ queues: canonical form and scope are decided before the commit thread sees a lin
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -103,7 +102,7 @@ class ParseStep:
     def _parse(self, parsed: Parsed) -> None:
         page = self._page(parsed.fetched)
         parsed.length = len(page.body)
-        parsed.body_hash = int.from_bytes(hashlib.sha256(page.body).digest()[:8], "little")
+        parsed.body_hash = int(page.sha256[:16], 16)
         links: list[Link] = []
         for _, parser in self._parsers:
             records, found = collect(parser, page, self._max_items)

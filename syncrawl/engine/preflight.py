@@ -24,14 +24,14 @@ from syncrawl.errors import ConfigError, StateLocked
 
 # Fewer fetch workers than this and the crawl could not do its work: it is refused, not fitted.
 MIN_WORKERS = 8
-# Descriptors a fetch worker may hold: the socket in use and one kept alive for its next host.
-DESCRIPTORS_PER_WORKER = 2
+# The transport keeps idle connections in at most this part of the descriptors.
+IDLE_SHARE = 0.25
 # Pipes to and from a parse child, and its pid descriptor.
 DESCRIPTORS_PER_PROCESS = 4
-# Standard streams, lock, log, SQLite files of the state and the stores, look-up sockets.
-DESCRIPTORS_RESERVED = 40
-# Threads beside the stages': main, commit, observer, progress and the DNS look-ups.
-TASKS_RESERVED = 10
+# Lock, log, SQLite files of the state and the stores, and a socket for each look-up thread.
+DESCRIPTORS_RESERVED = 50
+# Threads beside the stages': main, commit, seeds, observer, progress, 16 for DNS look-ups.
+TASKS_RESERVED = 21
 
 # SQLite's write-ahead log needs shared memory, and flock a lock that every host sees.
 NETWORK_FILESYSTEMS = frozenset(
@@ -86,12 +86,9 @@ def fit_workers(config: Config, limits: Limits | None = None) -> tuple[Config, l
     children = config.parse.processes
     # A child brings its own interpreter: one process, plus the thread that reads its pipe.
     tasks = limits.tasks.left - TASKS_RESERVED - config.parse.workers - 2 * children
-    descriptors = limits.descriptors.left - DESCRIPTORS_RESERVED
+    descriptors = limits.descriptors.left * (1 - IDLE_SHARE) - DESCRIPTORS_RESERVED
     descriptors -= DESCRIPTORS_PER_PROCESS * children
-    bounds = [
-        (tasks, limits.tasks),
-        (descriptors // DESCRIPTORS_PER_WORKER, limits.descriptors),
-    ]
+    bounds = [(tasks, limits.tasks), (descriptors, limits.descriptors)]
     room, limit = min(bounds, key=lambda bound: bound[0])
     if room >= wanted:
         return config, []

@@ -17,8 +17,8 @@ from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.lease import Lease, RobotsJob
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.errors import FetchError
-from syncrawl.fetch.target import location
 from syncrawl.fetch.robots import RobotsEntry, rules_for_status
+from syncrawl.fetch.target import location
 from syncrawl.frontier.model import Entry, host_of, origin_of
 from syncrawl.limits.retry import RetryPolicy
 from syncrawl.limits.signals import outcome_of_status
@@ -129,9 +129,7 @@ class RobotsStep:
                 self._scheduler.drop(dropped, "robots")
                 self._on_notes()
 
-    def _split(
-        self, entries: list[Entry]
-    ) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    def _split(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry], list[Entry]]:
         if not self._config.obey:
             return entries, [], []
         ready: list[Entry] = []

@@ -31,7 +31,7 @@ from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.seeds import SeedReader
 from syncrawl.errors import EXIT_CONDITION, StateMismatch
 from syncrawl.frontier.disk import DiskFrontier
-from syncrawl.frontier.model import Batch, host_of
+from syncrawl.frontier.model import Batch
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.limits.retry import RetryPolicy
 from syncrawl.log import Log
@@ -108,7 +108,7 @@ class Rooms:
             scheduler=self.scheduler,
             budget=self.budget,
             clock=clock,
-            seed_hosts=frozenset(host_of(url.spelling) for url in seeds),
+            seed_hosts=self.seeds.hosts,
         )
         self.robots = RobotsStep(
             config,
@@ -144,10 +144,11 @@ class Rooms:
 
     def _parse_step(self) -> ParseStep:
         config = self.config
+        options = dict(config.parse.options)
+        # Rules on a page may name a crawler; the built-in parser has to know who we are.
+        options["page"] = {"agent": config.crawl.user_agent, **options.get("page", {})}
         parsers = [
-            NamedParser(
-                name, registry.construct("parsers", name, config.parse.options.get(name, {}))
-            )
+            NamedParser(name, registry.construct("parsers", name, options.get(name, {})))
             for name in config.parse.parsers
         ]
         return ParseStep(
@@ -171,9 +172,10 @@ class Rooms:
         tokens = frontier.note(TOKENS)
         if existed:
             self._check_ours(tokens)
-        followed = frontier.note(FOLLOWED)
-        if followed is not None and self.config.scope.follow != "any":
-            self.scope.restore(msgspec.msgpack.decode(followed, type=list[str]))
+        packed = frontier.note(FOLLOWED)
+        followed = msgspec.msgpack.decode(packed, type=list[str]) if packed else []
+        if self.config.scope.follow != "any":
+            self.scope.restore(followed)
         hosts = [(key[len(HOST) :], packed) for key, packed in frontier.notes(HOST)]
         self.ledger.load(frontier.note(LIFE), hosts)
         self.scheduler.resume(self.ledger.life.pages)
@@ -198,6 +200,7 @@ class Rooms:
             log=self.log,
             first_bundle=first,
             body_row=body_row,
+            followed=followed,
         )
 
     def close(self) -> None:
@@ -235,9 +238,7 @@ class Rooms:
         return f"<{self.scheduler!r}, {self.frontier!r}, {self.budget!r}>"
 
 
-def build(
-    config: Config, *, clock: Clock, log: Log, end_with: Callable[[int, str], None]
-) -> Rooms:
+def build(config: Config, *, clock: Clock, log: Log, end_with: Callable[[int, str], None]) -> Rooms:
     """Construct all parts; raises ConfigError or PluginError for what cannot be built."""
     return Rooms(config, clock=clock, log=log, end_with=end_with)
 

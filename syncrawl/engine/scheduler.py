@@ -11,7 +11,7 @@ import heapq
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
 
 # A host that is not due within this many seconds gives its active place to another.
 _SOON = 5.0
+# What no later try can change: the address policy refuses the host, or its name is no name.
+_HOPELESS = frozenset({"address", "url"})
 # Connect failures in a row, with no answer ever, after which a host is given up at once.
 _DEAD_AFTER = 10
 
@@ -117,14 +119,18 @@ class Scheduler:
         self._active = 0
         self._hungry = 0
         self._credits = config.queues.max_items
+        self._handful = max(1, min(8, self._credits // 4))
+        # Whether max_pages_per_host may hold ready hosts back until something is settled.
+        self._capped = bool(config.scope.max_pages_per_host)
         self._leases: dict[int, Lease] = {}
         self._pages = 0
         self._reserved = 0
         self._requests = 0
         self._wanted: set[str] = set()
         self._notes = Notes()
-        # Seconds that workers have waited, by what for.
-        self._waited = {"politeness": 0.0, "credit": 0.0, "bytes": 0.0}
+        # Workers waiting now, and seconds that workers have waited, by what for.
+        self._waiting = {"politeness": 0, "pages": 0, "credit": 0, "bytes": 0}
+        self._waited = dict.fromkeys(self._waiting, 0.0)
 
     # -- fetch threads ----------------------------------------------------------------
 
@@ -172,8 +178,9 @@ class Scheduler:
             if lease.unproven:
                 self._unproven_in_flight -= 1
             self._heed(host, lease, outcome, retry_after, now)
+            # Nobody is woken: this worker comes back to `lease` at once, takes what it freed
+            # and passes on what is left. Waking another would cost a thread switch a page.
             self._place(host, now)
-            self._wake()
 
     def rules_of(self, url: str) -> RobotsRules | None:
         """The rules in force for `url`, where they are known."""
@@ -219,10 +226,13 @@ class Scheduler:
                 origin.expires_at = now + 3600.0
                 origin.asking = False
                 return
-            if outcome in UNREACHABLE and origin.failures >= self._robots_attempts:
-                if not host.proven:
-                    self._give_up(host, "unreachable")
-                    return
+            if outcome in _HOPELESS:
+                self._give_up(host, outcome)
+                return
+            tried = origin.failures >= self._robots_attempts
+            if tried and outcome in UNREACHABLE and not host.proven:
+                self._give_up(host, "unreachable")
+                return
             delay = min(300.0, 2.0 ** min(origin.failures, 12)) * self._rng.uniform(0.5, 1.0)
             again = RobotsJob(job.origin, job.origin + "/robots.txt")
             heapq.heappush(self._later_jobs, (now + delay, next(self._sequence), host, again))
@@ -244,7 +254,8 @@ class Scheduler:
         """An item left the `fetched` queue."""
         with self._lock:
             self._credits += 1
-            if self._credits == 1:
+            # Waiting for a handful saves a thread switch an item while parse is the slow one.
+            if self._waiting["credit"] and self._credits >= self._handful:
                 self._wake()
 
     # -- commit thread ----------------------------------------------------------------
@@ -290,21 +301,33 @@ class Scheduler:
 
     def settle(self, lease: Lease, *, page: bool) -> bool:
         """The lease's result is committed (or thrown away); False where it is not known."""
-        self._budget.release(lease.ticket)
+        return bool(self.settle_all([(lease, page)]))
+
+    def settle_all(self, results: Sequence[tuple[Lease, bool]]) -> int:
+        """Settle leases whose results are committed, each with whether it brought a page."""
+        self._budget.release(lease.ticket for lease, _ in results)
+        settled = 0
         with self._lock:
-            if self._leases.pop(lease.id, None) is None:
-                return False
-            host = lease.host
-            host.leases -= 1
-            if lease.entry is not None:
-                host.reserved -= 1
-                self._reserved -= 1
-                if page:
-                    host.pages += 1
-                    self._pages += 1
-            self._place(host, self._clock.monotonic())
-            self._wake()
-            return True
+            now = self._clock.monotonic()
+            for lease, page in results:
+                if self._leases.pop(lease.id, None) is None:
+                    continue
+                settled += 1
+                self._settle(lease, page)
+                self._place(lease.host, now)
+            if self._waiting["bytes"] or self._waiting["pages"]:
+                self._wake()
+        return settled
+
+    def _settle(self, lease: Lease, page: bool) -> None:
+        host = lease.host
+        host.leases -= 1
+        if lease.entry is not None:
+            host.reserved -= 1
+            self._reserved -= 1
+            if page:
+                host.pages += 1
+                self._pages += 1
 
     def take_wanted(self) -> list[tuple[str, int]]:
         """Hosts whose window runs low, and how many entries each would take."""
@@ -430,21 +453,21 @@ class Scheduler:
     def _pick(self, now: float) -> tuple[Lease | None, str]:
         """The next lease, or why there is none."""
         while self._later_jobs and self._later_jobs[0][0] <= now:
-            _, _, host, job = heapq.heappop(self._later_jobs)
-            if host.verdict is None:
+            _, _, waiting, job = heapq.heappop(self._later_jobs)
+            if waiting.verdict is None:
                 self._queue_job(job)
         while self._delayed and self._delayed[0][0] <= now:
-            _, _, version, host = heapq.heappop(self._delayed)
-            if version == host.version:
-                host.place = None
-                self._place(host, now)
+            _, _, version, due = heapq.heappop(self._delayed)
+            if version == due.version:
+                due.place = None
+                self._place(due, now)
         if self._credits <= 0:
             return None, "credit"
         if self._max_pages and self._pages + self._reserved >= self._max_pages:
-            return None, "politeness"
+            return None, "pages"
         host = self._first_ready()
         if host is None:
-            return None, "politeness"
+            return None, "pages" if self._capped else "politeness"
         ticket = self._budget.reserve()
         if ticket is None:
             self._place(host, now)
@@ -474,10 +497,8 @@ class Scheduler:
 
     def _first_ready(self) -> Host | None:
         """Take the ready host with the fewest threads out of its heap."""
+        self._sweep()
         heaps = [self._ready_proven, self._ready_unproven]
-        for heap in heaps:
-            while heap and heap[0][2] != heap[0][3].version:
-                heapq.heappop(heap)
         if self._unproven_in_flight >= max(1, self._workers // 2):
             heaps.pop()
         heaps = [heap for heap in heaps if heap]
@@ -488,8 +509,15 @@ class Scheduler:
         return host
 
     def _first_ready_exists(self) -> bool:
-        heaps = (self._ready_proven, self._ready_unproven)
-        return any(entry[2] == entry[3].version for heap in heaps for entry in heap)
+        self._sweep()
+        half = self._unproven_in_flight >= max(1, self._workers // 2)
+        return bool(self._ready_proven) or (bool(self._ready_unproven) and not half)
+
+    def _sweep(self) -> None:
+        """Take void entries off the tops of the ready heaps."""
+        for heap in (self._ready_proven, self._ready_unproven):
+            while heap and heap[0][2] != heap[0][3].version:
+                heapq.heappop(heap)
 
     def _place(self, host: Host, now: float) -> None:
         """Put a host where it belongs after any change."""
@@ -536,7 +564,8 @@ class Scheduler:
 
     def _sleep(self, now: float, reason: str) -> None:
         """Wait for a change. One waiter at a time watches the clock, the others do not."""
-        due = self._next_event() if reason == "politeness" else None
+        due = self._next_event() if reason in ("politeness", "pages") else None
+        self._waiting[reason] += 1
         if due is not None and self._watcher_due is None:
             self._watcher_due = due
             self._clock.wait(self._timer, max(0.0, due - now))
@@ -545,6 +574,7 @@ class Scheduler:
             self._followers += 1
             self._clock.wait(self._ready, None)
             self._followers -= 1
+        self._waiting[reason] -= 1
         self._waited[reason] += self._clock.monotonic() - now
 
     def _wake(self) -> None:
@@ -564,9 +594,10 @@ class Scheduler:
 
     def _pass_on(self) -> None:
         """A lease was taken: let another worker look at what is left."""
-        if self._followers and (
-            self._ready_proven or self._ready_unproven or self._watcher_due is None
-        ):
+        if not self._followers:
+            return
+        unwatched = self._watcher_due is None and self._next_event() is not None
+        if unwatched or (self._credits and self._first_ready_exists()):
             self._ready.notify()
 
     def _next_event(self) -> float | None:

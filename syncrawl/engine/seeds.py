@@ -5,6 +5,7 @@ A thread of its own reads (standard input may never end); the commit thread take
 
 from __future__ import annotations
 
+import itertools
 import queue
 import sys
 import threading
@@ -12,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from syncrawl.config.model import CrawlConfig
 from syncrawl.errors import ConfigError
-from syncrawl.frontier.model import SEED_PRIORITY, Entry
+from syncrawl.frontier.model import SEED_PRIORITY, Entry, host_of
 from syncrawl.log import Log
 from syncrawl.scope import Scope
-from syncrawl.urls import Canonicalizer, fingerprint, redact
+from syncrawl.urls import Canonicalizer, Url, fingerprint, redact
 
 _CHUNK = 500
 
@@ -28,9 +29,6 @@ class Chunk:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.refused: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.entries) + sum(self.refused.values())
 
 
 class SeedReader:
@@ -50,6 +48,8 @@ class SeedReader:
         self._scope = scope
         self._on_chunk = on_chunk
         self._log = log
+        # host[:port] of every seed read; only added to, so look-ups need no lock.
+        self.hosts: set[str] = set()
         # Filled by the reader, emptied by the commit thread; bound: what is read ahead costs
         # memory and helps nobody.
         self._chunks: queue.Queue[Chunk] = queue.Queue(4)
@@ -89,15 +89,12 @@ class SeedReader:
 
     def _run(self) -> None:
         try:
-            chunk = Chunk()
-            for text in self._texts():
-                self._add(chunk, text)
-                if len(chunk) >= _CHUNK:
-                    self._hand_over(chunk)
-                    chunk = Chunk()
-                if self._stopped.is_set():
-                    return
-            self._hand_over(chunk)
+            texts = self._texts()
+            while not self._stopped.is_set():
+                part = list(itertools.islice(texts, _CHUNK))
+                if not part:
+                    break
+                self._hand_over(self._chunk(part))
         except ConfigError as exc:
             self._error = exc
         finally:
@@ -121,21 +118,29 @@ class SeedReader:
                     remedy="name a readable text file with one URL a line",
                 ) from exc
 
-    def _add(self, chunk: Chunk, text: str) -> None:
-        url = self._canonicalizer.parse(text)
-        if url is None:
-            self._log.warning("seed is no http(s) URL", seed=redact(text[:200]))
-            chunk.refused["invalid"] = chunk.refused.get("invalid", 0) + 1
-            return
-        reason = self._scope.refuse(url, 0)
-        if reason is not None:
-            chunk.refused[reason] = chunk.refused.get(reason, 0) + 1
-            return
-        entry = Entry(url.spelling, fingerprint(url.key), priority=SEED_PRIORITY, seed=True)
-        chunk.entries.append(entry)
+    def _chunk(self, texts: list[str]) -> Chunk:
+        chunk = Chunk()
+        urls: list[Url] = []
+        for text in texts:
+            url = self._canonicalizer.parse(text)
+            if url is None:
+                self._log.warning("seed is no http(s) URL", seed=redact(text[:200]))
+                chunk.refused["invalid"] = chunk.refused.get("invalid", 0) + 1
+            else:
+                urls.append(url)
+        self._scope.extend(urls)
+        self.hosts.update(host_of(url.spelling) for url in urls)
+        for url in urls:
+            reason = self._scope.refuse_seed(url)
+            if reason is not None:
+                chunk.refused[reason] = chunk.refused.get(reason, 0) + 1
+                continue
+            entry = Entry(url.spelling, fingerprint(url.key), priority=SEED_PRIORITY, seed=True)
+            chunk.entries.append(entry)
+        return chunk
 
     def _hand_over(self, chunk: Chunk) -> None:
-        if not len(chunk) or self._stopped.is_set():
+        if self._stopped.is_set():
             return
         # `stop` empties the queue after it set the flag, so this put always gets room.
         self._chunks.put(chunk)

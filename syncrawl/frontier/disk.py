@@ -359,9 +359,7 @@ class DiskFrontier:
                 bundles.append(bundle)
         return bundles
 
-    def _settle(
-        self, gone: list[Entry]
-    ) -> tuple[list[Bundle], list[tuple[int, int]], list[int]]:
+    def _settle(self, gone: list[Entry]) -> tuple[list[Bundle], list[tuple[int, int]], list[int]]:
         """What finishing `gone` means on disk: whole bundles, single marks, mark rows to drop."""
         touched: dict[int, int] = {}
         for entry in gone:

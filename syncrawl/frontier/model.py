@@ -122,7 +122,7 @@ class Frontier(Protocol):
     seen: SeenSet
 
     def open(self) -> bool:
-        """Load; True where the frontier existed before. What was taken at a crash is pending again."""
+        """Load; True where it existed before. What was taken at a crash is pending again."""
         ...
 
     def commit(self, batch: Batch) -> set[str]:

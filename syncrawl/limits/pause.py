@@ -18,16 +18,17 @@ class RefusalPause:
 
     The first pause lasts a minute and each further one twice as long, to at most a day,
     with jitter (a factor between 1 and 1.25, never shorter than asked); half an hour
-    without a refusal forgets the past.
+    in which the host was asked and did not refuse forgets the past.
     """
 
-    __slots__ = ("_last", "_pauses", "_rng", "_streak")
+    __slots__ = ("_pauses", "_quiet_since", "_rng", "_streak")
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._streak = 0
         self._pauses = 0
-        self._last = float("-inf")
+        # When the last refusal came or the last pause ended: the later of the two.
+        self._quiet_since = float("-inf")
 
     def on_success(self) -> None:
         """A useful answer came: the streak is over."""
@@ -35,9 +36,12 @@ class RefusalPause:
 
     def on_refusal(self, now: float, *, at_floor: bool) -> float:
         """Seconds to pause the host for, 0 where it need not be."""
-        if now - self._last > _FORGIVEN_AFTER:
+        if now < self._quiet_since:
+            # Admitted before the pause that stands: the rest of a burst tells nothing new.
+            return 0.0
+        if now - self._quiet_since > _FORGIVEN_AFTER:
             self._pauses = 0
-        self._last = now
+        self._quiet_since = now
         if not at_floor:
             return 0.0
         self._streak += 1
@@ -46,6 +50,7 @@ class RefusalPause:
         self._streak = 0
         seconds = min(_LONGEST, _FIRST * 2.0**self._pauses) * self._rng.uniform(1.0, 1.25)
         self._pauses += 1
+        self._quiet_since = now + seconds
         return seconds
 
     def __repr__(self) -> str:

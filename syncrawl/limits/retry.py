@@ -13,7 +13,7 @@ from datetime import UTC
 
 from syncrawl.config.model import RetryConfig
 
-_SECONDS = re.compile(r"[0-9]{1,18}\Z")
+_SECONDS = re.compile(r"[0-9]+\Z")
 
 # A refused request (429, 503) costs no attempt; this many refusals end the URL all the same.
 MAX_REFUSALS = 20
@@ -45,7 +45,8 @@ class RetryPolicy:
         """Seconds that a Retry-After field asks for, or None where it says nothing usable.
 
         RFC 9110 section 10.2.3: delay seconds or an HTTP date. Negative, fractional,
-        suffixed or past values are not usable: our own back-off applies then.
+        suffixed or past values are not usable: our own back-off applies then. What is longer
+        than `max_retry_after`, however many digits it has, counts as that.
         """
         if value is None:
             return None
@@ -55,7 +56,8 @@ class RetryPolicy:
         else:
             try:
                 moment = email.utils.parsedate_to_datetime(text)
-            except ValueError:
+            except (ValueError, OverflowError):
+                # A stranger's numbers: years and offsets that no date can hold raise the latter.
                 return None
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=UTC)
@@ -77,7 +79,7 @@ class RetryBudget:
 
     def spend(self) -> bool:
         """Take one retry out of the budget; False where it is spent: the failure is final."""
-        if self.retries >= max(_MIN_RETRIES, self._ratio * self.first_attempts):
+        if self.retries + 1 > max(_MIN_RETRIES, self._ratio * self.first_attempts):
             return False
         self.retries += 1
         return True

@@ -1,0 +1,265 @@
+"""What a type cannot say: each check reads a well-typed Config and names the keys at fault.
+
+Any thread. Looks at the file system, writes nothing, opens nothing, resolves no name.
+Imports the models, shape (for its error) and errors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from syncrawl.config.model import (
+    Config,
+    CrawlConfig,
+    FetchConfig,
+    HostConfig,
+    HostRule,
+    ParseConfig,
+    ScopeConfig,
+)
+from syncrawl.config.shape import bad, join
+
+__all__ = ["check", "check_state_dir", "clamped"]
+
+_CONTACT = re.compile(r"https?://[^\s/?#]*\w|[^\s@()<>:;,]+@[^\s@()<>:;,]*\w")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.1
+# Who we are is crawl.user_agent's to say; the rest frames the message itself.
+_OWN_HEADERS = {
+    "user-agent": "set crawl.user_agent instead",
+    "host": "the URL says it; fetch.resolve sends a name to another address",
+    "content-length": "remove it",
+    "transfer-encoding": "remove it",
+    "connection": "remove it",
+}
+_FILE_STORES = ("jsonl", "csv", "sqlite")
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for the first thing that cannot work; paths are absolute already."""
+    _check_seeds(config.crawl)
+    _check_user_agent(config.crawl.user_agent)
+    _check_scope(config.scope)
+    _check_host(config.host, config.host_rules)
+    _check_fetch(config.fetch)
+    _check_parse(config.parse)
+    _check_outputs(config)
+
+
+def clamped(config: Config) -> Config:
+    """`config` with each start inside its [floor, ceiling], for [host] and for every rule.
+
+    A rule gets a start of its own only where the inherited one does not fit its bounds.
+    """
+    host = config.host
+    rules = []
+    for rule in config.host_rules:
+        floor, ceiling = _bounds(host, rule)
+        wanted = host.start if rule.start is None else rule.start
+        start = min(max(wanted, floor), ceiling)
+        inherited = rule.start is None and start == host.start
+        rules.append(rule if inherited else replace(rule, start=start))
+    start = min(max(host.start, host.floor), host.ceiling)
+    return replace(config, host=replace(host, start=start), host_rules=tuple(rules))
+
+
+def check_state_dir(config: Config, base: Path) -> None:
+    """Refuse a state directory that is, or holds, `base`, where the configuration lives.
+
+    The state directory is the crawl's alone: its mode becomes 0700, and a fresh start
+    moves all of it aside.
+    """
+    state = Path(os.path.realpath(config.crawl.state_dir))
+    if Path(os.path.realpath(base)).is_relative_to(state):
+        raise bad(
+            "crawl.state_dir",
+            config.crawl.state_dir,
+            "holds the configuration file",
+            'name a directory for the state alone, such as "state"',
+        )
+
+
+# --- [crawl] ---
+
+
+def _check_seeds(crawl: CrawlConfig) -> None:
+    if not crawl.seeds and not crawl.seed_files:
+        remedy = 'name a URL in crawl.seeds, or a file of URLs ("-" for stdin) in crawl.seed_files'
+        raise bad("crawl.seeds", None, "there is nothing to start from", remedy)
+    for place, seed in enumerate(crawl.seeds):
+        if not _is_web_url(seed):
+            remedy = 'write it out, such as "https://example.com/"'
+            raise bad(f"crawl.seeds[{place}]", seed, "is no http or https URL", remedy)
+    for place, file in enumerate(crawl.seed_files):
+        if file != "-":
+            _check_readable(f"crawl.seed_files[{place}]", file, directory=False)
+
+
+def _is_web_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text.strip())
+        _ = parts.port  # raises for a port that is none
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _check_readable(key: str, path: str, *, directory: bool) -> None:
+    if not os.path.exists(path):
+        raise bad(key, path, "does not exist", "relative paths start at the configuration file")
+    if os.path.isdir(path) and not directory:
+        raise bad(key, path, "is a directory", "name a file")
+    if not os.access(path, os.R_OK):
+        raise bad(key, path, "may not be read", "give this user leave to read it")
+
+
+def _check_user_agent(agent: str) -> None:
+    key = "crawl.user_agent"
+    example = 'such as "mybot/1.0 (+https://example.com/bot)"'
+    if not agent.strip():
+        raise bad(key, None, "is missing", f"say who crawls and how to reach them, {example}")
+    _check_field_value(key, agent)
+    if not _CONTACT.search(agent):
+        raise bad(key, agent, "names no contact", f"add an http(s) URL or mail address, {example}")
+
+
+def _check_field_value(key: str, value: str) -> None:
+    """RFC 9110 section 5.5: no controls but tab; and what a client can send is Latin-1."""
+    if _CONTROL.search(value):
+        raise bad(key, value, "holds a control character", "write it on one line")
+    try:
+        value.encode("latin-1")
+    except UnicodeEncodeError:
+        remedy = "use ASCII, percent-encoding the rest"
+        raise bad(key, value, "cannot be sent in a header", remedy) from None
+
+
+# --- [scope], [host] ---
+
+
+def _check_scope(scope: ScopeConfig) -> None:
+    for name, patterns in (("scope.allow", scope.allow), ("scope.deny", scope.deny)):
+        for place, pattern in enumerate(patterns):
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                message = f"is no regular expression ({error})"
+                remedy = "mend it; a backslash is written '\\.' in single quotes"
+                raise bad(f"{name}[{place}]", pattern, message, remedy) from None
+    _check_globs("scope.deny_hosts[{}]", scope.deny_hosts)
+
+
+def _check_globs(key: str, globs: Sequence[str]) -> None:
+    for place, glob in enumerate(globs):
+        if not glob.strip() or "/" in glob:
+            remedy = 'name hosts, such as "*.example.com"'
+            raise bad(key.format(place), glob, "matches no host name", remedy)
+
+
+def _bounds(host: HostConfig, rule: HostRule) -> tuple[int, int]:
+    floor = host.floor if rule.floor is None else rule.floor
+    ceiling = host.ceiling if rule.ceiling is None else rule.ceiling
+    return floor, ceiling
+
+
+def _check_host(host: HostConfig, rules: Sequence[HostRule]) -> None:
+    _check_globs("host.rules[{}].match", [rule.match for rule in rules])
+    cases = [("host.floor", host.floor, "host.ceiling", host.ceiling)]
+    for place, rule in enumerate(rules):
+        floor, ceiling = _bounds(host, rule)
+        lower = "host.floor" if rule.floor is None else f"host.rules[{place}].floor"
+        upper = "host.ceiling" if rule.ceiling is None else f"host.rules[{place}].ceiling"
+        cases.append((lower, floor, upper, ceiling))
+    for lower, floor, upper, ceiling in cases:
+        if floor > ceiling:
+            message = f"is above {upper} = {ceiling}"
+            raise bad(lower, floor, message, "lower the one or raise the other")
+
+
+# --- [fetch], [parse] ---
+
+
+def _check_fetch(fetch: FetchConfig) -> None:
+    for name, value in fetch.headers.items():
+        key = join("fetch.headers", name)
+        if not _FIELD_NAME.fullmatch(name):
+            remedy = "use letters, digits and hyphens"
+            raise bad(key, None, "is no header name", remedy)
+        if name.lower() in _OWN_HEADERS:
+            raise bad(key, None, "cannot be set here", _OWN_HEADERS[name.lower()])
+        _check_field_value(key, value)
+    if fetch.proxy and not _is_web_url(fetch.proxy):
+        remedy = 'write it as "http://host:port"'
+        shown = fetch.proxy.rpartition("@")[2]  # without a scheme, nothing else hides a password
+        raise bad("fetch.proxy", shown, "is no http or https URL", remedy)
+    if fetch.ca_bundle:
+        _check_readable("fetch.ca_bundle", fetch.ca_bundle, directory=True)
+    if fetch.resolve:
+        _check_addresses(fetch.resolve)
+
+
+def _check_addresses(resolve: dict[str, str]) -> None:
+    import ipaddress  # 3 ms that only static DNS needs
+
+    for name, address in resolve.items():
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            key = join("fetch.resolve", name)
+            remedy = 'write "name" = "address", such as "example.com" = "192.0.2.1"'
+            raise bad(key, address, "is no IP address", remedy) from None
+
+
+def _check_parse(parse: ParseConfig) -> None:
+    if not parse.parsers:
+        remedy = 'name at least one, such as ["page"]'
+        raise bad("parse.parsers", list(parse.parsers), "is empty", remedy)
+    for place, name in enumerate(parse.parsers):
+        if name in parse.parsers[:place]:
+            key = f"parse.parsers[{place}]"
+            raise bad(key, name, "is named twice", "remove one: each page would yield it twice")
+
+
+# --- where bytes go ---
+
+
+def _check_outputs(config: Config) -> None:
+    """No two of the files a crawl writes, nor one it reads, may be the same one."""
+    if not config.stores:
+        raise bad("stores", [], "no store would hold the records", "add a [[stores]] table")
+    for place, store in enumerate(config.stores):
+        if store.type in _FILE_STORES and not store.path:
+            remedy = 'name a file, or "-" for standard output'
+            raise bad(f"stores[{place}].path", None, "is missing", remedy)
+    taken: dict[str, str] = {}
+    for key, path in _claims(config):
+        real = path if path == "-" else os.path.realpath(path)
+        if real in taken:
+            message = f"is the same as {taken[real]}"
+            raise bad(key, path, message, "give each a path of its own")
+        taken[real] = key
+    state = os.path.realpath(config.crawl.state_dir)
+    for key, path in _claims(config):
+        if path != "-" and state.startswith(os.path.realpath(path) + os.sep):
+            message = f"would have to be a directory: crawl.state_dir = {state!r} lies in it"
+            raise bad(key, path, message, "give each a path of its own")
+
+
+def _claims(config: Config) -> Iterable[tuple[str, str]]:
+    # A seed file named twice does no harm; "-" there is stdin, not stdout.
+    for file in dict.fromkeys(config.crawl.seed_files):
+        if file != "-":
+            yield "crawl.seed_files", file
+    yield "crawl.state_dir", config.crawl.state_dir
+    for place, store in enumerate(config.stores):
+        # A plugin's path may be a URL, or one database that several stores share.
+        if store.path and store.type in _FILE_STORES:
+            yield f"stores[{place}].path", store.path
+    if config.log.file:
+        yield "log.file", config.log.file

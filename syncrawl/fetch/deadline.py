@@ -1,0 +1,211 @@
+"""What one exchange may still spend, and sockets that hold every system call to it.
+
+Runs on fetch threads. Imports the clock only. urllib3, requests and http.client bound
+one `recv`; a server that drips bytes outlives that for ever. So the bound sits in the
+socket: before each call its timeout becomes the smaller of the silence allowed and
+what is left of the whole exchange. The exchange reaches the socket by a thread-local,
+because no client library between the two would carry it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syncrawl.clock import Clock
+
+READ_BUFFER = 32 * 1024
+"""Bytes asked of the kernel at once: a usual page with its header in one call."""
+
+
+class DeadlineExceeded(TimeoutError):
+    """Nothing is left of the exchange's total time."""
+
+
+class Exchange:
+    """One fetch in progress: its bounds, where it stands, and what it learned.
+
+    Confined to the thread that makes the exchange. `phase` is one of "start", "dns",
+    "connect", "tls", "send", "headers", "body". `target` and `authority` are the request
+    target and the Host field as they go on the wire. `fresh` asks for a new connection,
+    `reused` tells that an old one serves.
+    """
+
+    __slots__ = (
+        "address",
+        "allow_private",
+        "authority",
+        "clock",
+        "connect_timeout",
+        "deadline",
+        "first_byte_at",
+        "fresh",
+        "phase",
+        "read_timeout",
+        "reused",
+        "started",
+        "target",
+        "wire_bytes",
+    )
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        deadline: float,
+        connect_timeout: float,
+        read_timeout: float,
+        allow_private: bool,
+        target: str = "/",
+        authority: str = "",
+    ) -> None:
+        self.clock = clock
+        self.deadline = deadline
+        self.connect_timeout = connect_timeout
+        self.read_timeout = read_timeout
+        self.allow_private = allow_private
+        self.target = target
+        self.authority = authority
+        self.started = clock.monotonic()
+        self.phase = "start"
+        self.fresh = False
+        self.reused = False
+        self.first_byte_at: float | None = None
+        self.address: str | None = None
+        self.wire_bytes = 0
+
+    def limit(self, most: float) -> float:
+        """Seconds the next wait may take: `most`, or what is left where that is less.
+
+        Raises DeadlineExceeded when nothing is left.
+        """
+        left = self.deadline - self.clock.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded("the total time is used up")
+        return left if left < most else most
+
+    def expired(self) -> bool:
+        """Whether the total time, not only the silence allowed, is used up."""
+        return self.clock.monotonic() >= self.deadline
+
+    def restart(self) -> None:
+        """Forget the dead kept-alive connection; the second try gets a new one."""
+        self.fresh = True
+        self.reused = False
+        self.phase = "start"
+
+    def __repr__(self) -> str:
+        left = self.deadline - self.clock.monotonic()
+        return f"<Exchange {self.target!r} in {self.phase}, {left:.2f} s left>"
+
+
+class _Current(threading.local):
+    exchange: Exchange | None = None
+
+
+_current = _Current()
+
+
+def current_exchange() -> Exchange:
+    """The exchange this thread is making; RuntimeError where it makes none."""
+    exchange = _current.exchange
+    if exchange is None:
+        raise RuntimeError("no exchange is being made on this thread")
+    return exchange
+
+
+class making:
+    """Context: `exchange` is what this thread's sockets are held to."""
+
+    __slots__ = ("_exchange", "_outer")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def __enter__(self) -> Exchange:
+        self._outer = _current.exchange
+        _current.exchange = self._exchange
+        return self._exchange
+
+    def __exit__(self, *_: object) -> None:
+        _current.exchange = self._outer
+
+
+# The two classes below repeat each other on purpose: `super()` must reach the plain and
+# the TLS socket, and a mixin between them costs a frame on every read.
+
+
+class DeadlineSocket(socket.socket):
+    """A TCP socket whose every blocking call is held to the thread's exchange."""
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        exchange = _current.exchange
+        if exchange is None:
+            return super().recv_into(buffer, nbytes, flags)
+        self.settimeout(exchange.limit(exchange.read_timeout))
+        count = super().recv_into(buffer, nbytes, flags)
+        if count and exchange.first_byte_at is None and exchange.phase == "headers":
+            exchange.first_byte_at = exchange.clock.monotonic()
+        return count
+
+    def recv(self, bufsize: int, flags: int = 0) -> bytes:
+        _hold(self.settimeout)
+        return super().recv(bufsize, flags)
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        _hold(self.settimeout)
+        return super().send(data, flags)
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        # The C loop treats the timeout as a bound for the whole of `data`.
+        _hold(self.settimeout)
+        super().sendall(data, flags)
+
+    def makefile(self, *args: Any, **kwargs: Any) -> Any:
+        # Only http.client asks, always for "rb", and without naming a buffer size.
+        return super().makefile("rb", READ_BUFFER)
+
+
+class DeadlineTLSSocket(ssl.SSLSocket):
+    """A TLS socket whose every blocking call is held to the thread's exchange.
+
+    OpenSSL's read, write and handshake loops in C take the socket's timeout as a bound for
+    the whole call, however many records it needs.
+    """
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        exchange = _current.exchange
+        if exchange is None:
+            return super().recv_into(buffer, nbytes, flags)
+        self.settimeout(exchange.limit(exchange.read_timeout))
+        count = super().recv_into(buffer, nbytes, flags)
+        if count and exchange.first_byte_at is None and exchange.phase == "headers":
+            exchange.first_byte_at = exchange.clock.monotonic()
+        return count
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        _hold(self.settimeout)
+        return super().recv(buflen, flags)
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        _hold(self.settimeout)
+        return super().send(data, flags)
+
+    def do_handshake(self, block: bool = False) -> None:
+        _hold(self.settimeout)
+        super().do_handshake(block)
+
+    def makefile(self, *args: Any, **kwargs: Any) -> Any:
+        # Only http.client asks, always for "rb", and without naming a buffer size.
+        return super().makefile("rb", READ_BUFFER)
+
+
+def _hold(settimeout: Callable[[float | None], None]) -> None:
+    exchange = _current.exchange
+    if exchange is not None:
+        settimeout(exchange.limit(exchange.read_timeout))

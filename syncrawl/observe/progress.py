@@ -1,0 +1,306 @@
+"""The progress view: a live table on a terminal, a line every few seconds elsewhere.
+
+Runs on a thread of its own and only reads snapshots; a terminal that hangs stops this
+thread and nothing else. Everything goes to stderr, because a store may own stdout.
+live.py, and with it rich, is imported when a live view starts, never before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, TextIO
+
+from syncrawl.clock import Clock, SystemClock
+from syncrawl.observe.report import slowest_hosts
+from syncrawl.observe.text import human_seconds, printable
+from syncrawl.observe.ticker import Ticker
+
+Snapshot = Mapping[str, Any]
+Mode = Literal["live", "plain", "off"]
+
+LIVE_INTERVAL = 0.5
+PLAIN_INTERVAL = 5.0
+# Log lines that wait for the live view; beyond it the oldest are dropped and counted, since a
+# worker that logs must never wait for a terminal.
+LOG_LINES = 1000
+
+
+def choose_mode(stream: TextIO | None, *, quiet: bool = False, progress: bool = True) -> Mode:
+    """Which view suits `stream`: live on a terminal that can move its cursor, else plain."""
+    if stream is None or quiet or not progress:
+        return "off"
+    import os
+
+    return "live" if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "plain"
+
+
+class Pace:
+    """Rates over the last `seconds` of snapshots, and how long the rest will take at least."""
+
+    def __init__(self, seconds: float = 10.0, max_pages: int = 0) -> None:
+        self._seconds = seconds
+        self._max_pages = max_pages
+        self._points: deque[tuple[float, Snapshot]] = deque()
+
+    def add(self, now: float, snapshot: Snapshot) -> None:
+        """Take the snapshot of instant `now`."""
+        self._points.append((now, snapshot))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._seconds:
+            self._points.popleft()
+
+    def pages(self) -> float:
+        """Pages a second."""
+        return self._rate(lambda snapshot: snapshot["run"]["pages"])
+
+    def bytes(self) -> float:
+        """Decoded bytes a second."""
+        return self._rate(lambda snapshot: snapshot["run"]["bytes"])
+
+    def host(self, key: str) -> float:
+        """Requests a second to one host; its own account where the window does not go so far."""
+        if not self._points:
+            return 0.0
+        if key not in self._points[0][1]["hosts"]:
+            rate: float = self._points[-1][1]["hosts"].get(key, {}).get("rate", 0.0)
+            return rate
+        return self._rate(lambda snapshot: snapshot["hosts"].get(key, {}).get("requests", 0))
+
+    def eta(self) -> float | None:
+        """Seconds until the known URLs are fetched; more will be found, so this is a lower bound.
+
+        The slowest host bounds it: however fast the rest goes, its own pending URLs
+        take as long as its own rate says. None while nothing moves.
+        """
+        if not self._points:
+            return None
+        now = self._points[-1][1]
+        pending = now["urls"]["pending"] + now["urls"]["leased"]
+        bound = 0.0
+        for key, host in slowest_hosts(now["hosts"]):
+            rate = self.host(key)
+            if host["pending"] and rate:
+                bound = max(bound, host["pending"] / rate)
+        if self._max_pages:
+            # The limit may be reached on the other hosts alone.
+            bound = 0.0
+            pending = min(pending, max(0, self._max_pages - now["pages"]))
+        pages = self.pages()
+        rest: float = pending / pages if pages else 0.0
+        return max(bound, rest) or None
+
+    def _rate(self, value: Callable[[Snapshot], float]) -> float:
+        if len(self._points) < 2:
+            return 0.0
+        (start, old), (end, new) = self._points[0], self._points[-1]
+        return max(0.0, (value(new) - value(old)) / (end - start)) if end > start else 0.0
+
+
+class View(Protocol):
+    """Something that shows a snapshot. Used by the progress thread alone."""
+
+    def show(self, snapshot: Snapshot, pace: Pace) -> None: ...
+
+    def log(self, line: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainView:
+    """One line a snapshot."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, snapshot: Snapshot, pace: Pace) -> None:
+        self._stream.write(one_line(snapshot, pace) + "\n")
+        self._stream.flush()
+
+    def log(self, line: str) -> None:
+        self._stream.write(line)
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
+def one_line(snapshot: Snapshot, pace: Pace) -> str:
+    """A snapshot in one line of text."""
+    urls = snapshot["urls"]
+    parts = [
+        f"{human_seconds(snapshot['run']['seconds'])}",
+        f"{snapshot['pages']:,} pages ({pace.pages():.1f}/s)",
+        f"{urls['pending']:,} pending",
+        f"{urls['leased']:,} in flight",
+    ]
+    if urls["failed"]:
+        parts.append(f"{urls['failed']:,} failed")
+    slowest = [(key, host) for key, host in slowest_hosts(snapshot["hosts"], 1) if host["pending"]]
+    if slowest:
+        key, _ = slowest[0]
+        parts.append(f"slowest {printable(key, 40)} {pace.host(key):.1f}/s")
+    if (eta := pace.eta()) is not None:
+        parts.append(f"at least {human_seconds(eta)} to go")
+    parts.append(f"limited by {printable(snapshot['bottleneck']['stage'], 20)}")
+    return ", ".join(parts)
+
+
+class LogLines:
+    """The logger's stream where a live view may own the terminal: lines are printed above it.
+
+    Between `capture` and `release` a `write` only appends to a bounded queue and never
+    blocks; the progress thread empties it. Before and after, it goes to the stream.
+    """
+
+    def __init__(self, stream: TextIO, limit: int = LOG_LINES) -> None:
+        self._stream = stream
+        # Guards _lines, _dropped and _captured.
+        self._lock = threading.Lock()
+        # Filled by any thread, emptied by the progress thread; bound: see LOG_LINES.
+        self._lines: deque[str] = deque(maxlen=limit)
+        self._dropped = 0
+        self._captured = False
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            captured = self._captured
+            if captured:
+                self._dropped += len(self._lines) == self._lines.maxlen
+                self._lines.append(text)
+        return len(text) if captured else self._stream.write(text)
+
+    def flush(self) -> None:
+        if not self._captured:
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def capture(self) -> None:
+        """Keep lines from now on."""
+        with self._lock:
+            self._captured = True
+
+    def take(self) -> list[str]:
+        """The lines that came in since the last call."""
+        with self._lock:
+            lines, dropped = list(self._lines), self._dropped
+            self._lines.clear()
+            self._dropped = 0
+        if dropped:
+            lines.insert(0, f"({dropped} log lines were dropped: the terminal was too slow)\n")
+        return lines
+
+    def release(self) -> None:
+        """Write what is left and every later line to the stream itself."""
+        with self._lock:
+            self._captured = False
+        for text in self.take():
+            self._stream.write(text)
+        self._stream.flush()
+
+
+class Progress:
+    """Shows what `snapshot` returns until `stop`; a context manager.
+
+    `view` is made on the progress thread by `make_view`, so that importing rich delays
+    nobody. A snapshot or a terminal that fails ends the view, not the crawl.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        make_view: Callable[[], View],
+        *,
+        interval: float,
+        clock: Clock | None = None,
+        max_pages: int = 0,
+        lines: LogLines | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._make_view = make_view
+        self._clock = clock or SystemClock()
+        self._lines = lines
+        self._pace = Pace(max_pages=max_pages)
+        self._ticker = Ticker(self._clock, interval)
+        self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self, timeout: float = 2.0) -> bool:
+        """Take the view away; False where the terminal does not take the last of it."""
+        self._ticker.stop()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def step(self, view: View) -> None:
+        """One frame: the waiting log lines, then the snapshot."""
+        for text in self._lines.take() if self._lines else ():
+            view.log(text)
+        snapshot = self._snapshot()
+        self._pace.add(self._clock.monotonic(), snapshot)
+        view.show(snapshot, self._pace)
+
+    def _loop(self) -> None:
+        view: View | None = None
+        try:
+            view = self._make_view()
+            if self._lines:
+                self._lines.capture()
+            self._pace.add(self._clock.monotonic(), self._snapshot())
+            while self._ticker.tick():
+                self.step(view)
+        except Exception:  # noqa: BLE001, S110 - a view that breaks must not disturb the crawl
+            pass
+        finally:
+            self._close(view)
+
+    def _close(self, view: View | None) -> None:
+        try:
+            if view is not None:
+                view.close()
+            if self._lines:
+                self._lines.release()
+        except Exception:  # noqa: BLE001, S110 - the terminal is gone; there is nobody to tell
+            pass
+
+
+def start_progress(
+    snapshot: Callable[[], Snapshot],
+    *,
+    mode: Mode,
+    stream: TextIO,
+    clock: Clock | None = None,
+    max_pages: int = 0,
+    max_items: int = 256,
+    lines: LogLines | None = None,
+) -> Progress | None:
+    """The view for `mode`, started; None for "off". A live view prints `lines` above itself."""
+    if mode == "off":
+        return None
+    if mode == "plain":
+        lines = None  # nothing is redrawn that a log line could tear
+    clock = clock or SystemClock()
+
+    def make_view() -> View:
+        if mode == "live":
+            from syncrawl.observe.live import LiveView
+
+            return LiveView(stream, wall=clock.wall, max_items=max_items)
+        return PlainView(stream)
+
+    interval = LIVE_INTERVAL if mode == "live" else PLAIN_INTERVAL
+    progress = Progress(
+        snapshot,
+        make_view,
+        interval=interval,
+        clock=clock,
+        max_pages=max_pages,
+        lines=lines if mode == "live" else None,
+    )
+    return progress.__enter__()

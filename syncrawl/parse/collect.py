@@ -1,0 +1,85 @@
+"""What a parser yields, checked: the only way a parser's results enter the crawl.
+
+Runs on parse threads, or in a parse child; imports the API, the errors and msgspec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from syncrawl.api import Link, Page, Parser, Record
+from syncrawl.errors import SyncrawlError
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ParseError(SyncrawlError):
+    """A parser yielded what it must not; the page's result is thrown away."""
+
+
+def collect(parser: Parser, page: Page, max_items: int) -> tuple[list[Record], list[Link]]:
+    """Everything `parser` yields for `page`: its records, JSON-able for sure, and its links.
+
+    Raises ParseError for anything that is neither a mapping nor a Link, for a record that
+    JSON cannot hold, and as soon as there are more than `max_items` records and links.
+    What the parser itself raises goes through as it is.
+    """
+    records: list[Record] = []
+    links: list[Link] = []
+    room = max_items
+    for item in _items(parser.parse(page), page):
+        room -= 1
+        if room < 0:
+            raise ParseError(
+                f"the parser yielded more than {max_items} records and links",
+                url=page.url,
+                remedy="raise [parse] max_items if the page really holds that many",
+            )
+        if isinstance(item, Link):
+            if not isinstance(item.url, str) or not isinstance(item.priority, int | None):
+                raise _bad_link(item, page)
+            links.append(item)
+        elif isinstance(item, Mapping):
+            records.append(_checked_record(item, page))
+        else:
+            raise ParseError(
+                f"the parser yielded {_kind(item)}", url=page.url, remedy="yield mappings and Links"
+            )
+    return records, links
+
+
+def _items(result: Any, page: Page) -> Iterable[Any]:
+    # These three can be iterated over, which would only puzzle the plugin's author.
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        raise ParseError(
+            f"parse() returned {_kind(result)}",
+            url=page.url,
+            remedy="yield records and links, or return a list of them",
+        )
+    return result
+
+
+def _bad_link(link: Link, page: Page) -> ParseError:
+    return ParseError(
+        f"the parser yielded a Link with url {_kind(link.url)}, priority {_kind(link.priority)}",
+        url=page.url,
+        remedy="url is a str, priority an int or None",
+    )
+
+
+def _checked_record(record: Record, page: Page) -> Record:
+    """A copy of `record`, as the parser may go on to fill the same dict for the next one."""
+    try:
+        _encode(record)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ParseError(
+            f"the parser yielded a record that is not JSON-able: {error}", url=page.url
+        ) from error
+    return dict(record)
+
+
+def _kind(item: object) -> str:
+    return f"an object of type {type(item).__name__}" if item is not None else "None"
