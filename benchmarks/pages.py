@@ -59,7 +59,7 @@ http {{
   fastcgi_temp_path {folder}/t3; uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
   keepalive_requests 10000000;
   sendfile on;
-  open_file_cache max=30000;
+  open_file_cache max=200;
   server {{ listen {address}:{port}; root {folder}/site; }}
 }}
 """

@@ -27,13 +27,14 @@ BUDGET = 1200
 PER_HOST = 4
 BOUND, AIM = 1.15, 1.06
 PUBLISHED = {"probe": 1.24, "global": 3.87, "queue": 16.28}
-PAGES, PAGE_BYTES = 200_000, 2000
+PAGES, LINKS, PAGE_BYTES = 200_000, 8, 1000
+"""Small pages, for it is waiting that is compared; 4 new links each, so no host runs dry."""
 RUN_SECONDS = 120.0
 
 
 def hosts() -> list[dict[str, object]]:
     """The site's spec."""
-    tree = {"pages": PAGES, "size": PAGE_BYTES}
+    tree = {"pages": PAGES, "links": LINKS, "size": PAGE_BYTES}
     robots = robots_text(disallow=("/private/",))
     return [{"tree": tree, "delay": delay, "robots": robots} for delay in DELAYS]
 
@@ -54,7 +55,7 @@ def seconds_to_budget(logs: list[HostLog]) -> float:
 
 def mixed_targets(site: SiteProcess) -> list[tuple[str, int, str]]:
     """300 pages of each host, the hosts taking turns."""
-    tree = PageTree(PAGES)
+    tree = PageTree(PAGES, LINKS)
     share = BUDGET // len(DELAYS)
     return [(*address, tree.path(page)) for page in range(share) for address in site.addresses]
 
@@ -137,7 +138,7 @@ def judge(results: dict[str, list[tuple[float, int, list[int]]]], verdict: Verdi
         verdict.check(ratio <= BOUND, f"{ratio:.3f} x the probe (bound {BOUND}, aim {AIM})")
         peak = max(one[1] for one in results["syncrawl"])
         verdict.check(peak <= PER_HOST, f"at most {peak} in flight per host (bound {PER_HOST})")
-        for other in ("global", "queue"):
+        for other in [name for name in ("global", "queue") if name in times]:
             say(f"        {times[other] / times['syncrawl']:.2f} times as fast as {other}")
     return verdict.exit_code()
 

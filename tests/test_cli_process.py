@@ -78,8 +78,9 @@ def start(site: Site, *words: object, **options: Any) -> subprocess.Popen[str]:
     process = subprocess.Popen(command(*words), **options)
     try:
         site.wait_until(lambda: len(site.hosts[0].log) >= 20)
-    except BaseException:
+    except BaseException as error:
         process.kill()
+        error.add_note(str(process.communicate()))
         raise
     return process
 
@@ -124,7 +125,7 @@ class TestRun:
         with start(site, config) as process:
             process.send_signal(number)
             _, told = process.communicate(timeout=STUCK_SECONDS)
-        assert process.returncode == 3
+        assert process.returncode == 3, told
         assert "stopped, exit code 3" in told
         report = json.loads((config.parent / "state/report.json").read_text())
         assert (report["status"], report["exit_code"]) == ("stopped", 3)
@@ -134,12 +135,11 @@ class TestRun:
         assert (status["status"], status["alive"]) == ("stopped", False)
 
     def test_a_storm_of_signals_ends_it_at_once(self, tmp_path: Path) -> None:
-        slow = Host(pages=lambda path: Reply(body="x", headers=()), delay=8.0, robots=404)
-        with Site(slow) as site:
+        with Site(Host(pages={"/": Reply(b"late", delay=8.0)})) as site:
             config = write_config(tmp_path, site.hosts[0].url())
             pipe = subprocess.PIPE
             with subprocess.Popen(command(config), stderr=pipe, env=ENVIRONMENT) as process:
-                site.wait_until(lambda: len(site.hosts[0].log) >= 2)
+                site.wait_until(lambda: bool(site.hosts[0].log.pages))
                 begun = time.monotonic()
                 while process.poll() is None and time.monotonic() - begun < STUCK_SECONDS:
                     process.send_signal(signal.SIGTERM)
@@ -183,7 +183,7 @@ class TestRun:
             assert process.stderr is not None
             told = process.stderr.read()
             process.wait(STUCK_SECONDS)
-        assert process.returncode == 4
+        assert process.returncode == 4, told
         assert "Traceback" not in told
         assert told.strip()
 
@@ -194,6 +194,18 @@ class TestRun:
         )
         assert done.returncode == 0
         assert len(records(config.parent)) == 3
+
+
+def test_no_file_gets_the_number_of_a_closed_standard_stream(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from syncrawl.cli.common import guard_standard_streams as guard; "
+        "guard(); descriptor = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY); "
+        "os.write(1, b'a record'); os.write(descriptor, b'%d' % descriptor)"
+    )
+    path = tmp_path / "state"
+    shell = f'exec 0<&- 1>&- 2>&-; exec "{sys.executable}" -c "{program}" "{path}"'
+    subprocess.run(["/bin/sh", "-c", shell], timeout=STUCK_SECONDS, check=True)
+    assert path.read_text() == "3"
 
 
 class TestFetch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import threading
 import time
 from typing import Any
@@ -14,7 +15,7 @@ from syncrawl.errors import ConfigError
 from syncrawl.fetch.transport import Urllib3Fetcher
 from syncrawl.testing import FakeClock
 from tests.fetching import both_clients, failure, fetch, fetching, request
-from tests.servers import CLOSE, RESET, SILENT, ScriptServer, head, ok
+from tests.servers import CLOSE, RESET, SILENT, ScriptServer, head, ok, read_head
 
 pytestmark = both_clients
 
@@ -137,19 +138,17 @@ def test_a_connection_is_used_again(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "script",
     [
-        ok(b"hello", "Connection: close"),
-        b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-        head("Transfer-Encoding: chunked", "Content-Length: 5") + b"5\r\nhello\r\n0\r\n\r\n",
-        head("Content-Length: 5-") + b"hello",
+        [ok(b"hello", "Connection: close")],
+        [b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"],
+        [head("Transfer-Encoding: chunked", "Content-Length: 5") + b"5\r\nhello\r\n0\r\n\r\n"],
+        [head("Content-Length: 5-") + b"hello", CLOSE],
     ],
     ids=["close", "1.0", "both framings", "bad length"],
 )
-def test_a_connection_that_cannot_be_trusted_is_not_used_again(
-    client: Client, answer: bytes
-) -> None:
-    with ScriptServer({"/": [answer, CLOSE]}) as server, fetching(client) as fetcher:
+def test_a_connection_that_cannot_be_trusted_is_not_used_again(client: Client, script: Any) -> None:
+    with ScriptServer({"/": script}) as server, fetching(client) as fetcher:
         for _ in range(2):
             response = fetcher.fetch(request(server.url()))
             assert response.body == b"hello"
@@ -177,6 +176,34 @@ def test_a_stale_connection_is_replaced_once(client: Client, end: str) -> None:
     assert (first.retried_stale, second.retried_stale) == (False, True)
     assert asked == [True]
     assert second.body == b"hello"
+
+
+def test_the_second_try_takes_no_other_kept_connection(client: Client) -> None:
+    """Two kept connections are both stale: one retry must be enough."""
+    both_open = threading.Barrier(2)
+    heads: list[bytes] = []
+
+    def once(sock: socket.socket) -> None:
+        heads.append(read_head(sock))
+        if len(heads) <= 2:
+            both_open.wait(5)
+        sock.sendall(ok())
+        read_head(sock)
+
+    with ScriptServer(raw=once) as server, fetching(client) as fetcher:
+
+        def first() -> None:
+            fetcher.fetch(request(server.url()))
+
+        threads = [threading.Thread(target=first) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(fetcher._course.pools.idle) == 2
+        response = fetcher.fetch(request(server.url()))
+        assert server.connections == 3
+    assert (response.status, response.retried_stale) == (200, True)
 
 
 def test_a_stale_connection_is_an_error_without_leave(client: Client) -> None:

@@ -362,19 +362,24 @@ class TestSetAside:
             set_aside(self.config(tmp_path, str(tmp_path / "pages.jsonl")))
         assert sorted(set(tmp_path.rglob("*")) - {tmp_path / "state/lock"}) == before
 
-    def test_who_waited_for_the_moved_lock_does_not_get_it(self, tmp_path: Path) -> None:
+    def test_a_lock_that_was_moved_aside_meanwhile_does_not_count(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.old_run(tmp_path, "x")
-        late = StateLock(tmp_path / "state")
-        descriptor = os.open(tmp_path / "state/lock", os.O_RDWR | os.O_CREAT, 0o600)
-        set_aside(self.config(tmp_path))
-        (tmp_path / "state").mkdir()
-        late.acquire()
-        try:
-            assert os.path.samestat(os.stat(tmp_path / "state/lock"), os.fstat(late._descriptor))
-            assert not os.path.samestat(os.fstat(descriptor), os.fstat(late._descriptor))
-        finally:
-            late.release()
-            os.close(descriptor)
+        config, really_open = self.config(tmp_path), os.open
+
+        def open_then_lose(path: Path, *rest: int) -> int:
+            """The old lock is opened; before it is locked, another process starts afresh."""
+            descriptor = really_open(path, *rest)
+            monkeypatch.setattr(os, "open", really_open)
+            set_aside(config)
+            (tmp_path / "state").mkdir()
+            return descriptor
+
+        monkeypatch.setattr(os, "open", open_then_lose)
+        with StateLock(tmp_path / "state"):
+            assert held(tmp_path / "state") == os.getpid()
+            assert held(tmp_path / "state.1") is None
 
     def test_what_cannot_be_renamed_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -313,6 +313,17 @@ class TestAppending:
         with using(text_store(options)):
             pass  # the lock went with its holder
 
+    def test_a_shorter_file_is_told_with_both_sizes(self, text_store: Any, tmp_path: Path) -> None:
+        path = tmp_path / "out"
+        with using(text_store({"path": str(path)})) as store:
+            store.write([RECORD] * 20)
+            token, size = store.checkpoint(), path.stat().st_size
+        os.truncate(path, 10)
+        store = text_store({"path": str(path)})
+        told = f"has 10 bytes and had {size}"
+        with pytest.raises(StoreDamaged, match=told), using_again(store, token):
+            pass
+
     def test_a_longer_file_with_another_tail_is_refused(
         self, text_store: Any, tmp_path: Path
     ) -> None:
@@ -375,7 +386,7 @@ class TestStreams:
     def test_a_fifo_is_written_like_a_file(self, text_store: Any, tmp_path: Path) -> None:
         path, got = tmp_path / "pipe", []
         os.mkfifo(path)
-        reader = threading.Thread(target=lambda: got.append(path.read_bytes()))
+        reader = threading.Thread(target=lambda: got.append(path.read_bytes()), daemon=True)
         reader.start()
         with using(text_store({"path": str(path)})) as store:
             store.write([RECORD] * 2)
@@ -417,7 +428,7 @@ class TestStreams:
             while len(got) < len(data):
                 got.extend(os.read(read, 65536))
 
-        reader = threading.Thread(target=drain)
+        reader = threading.Thread(target=drain, daemon=True)
         reader.start()
         file.append(data)
         reader.join(PATIENCE)

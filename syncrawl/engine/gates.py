@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from syncrawl.clock import Clock
-from syncrawl.config.model import Config, HostConfig
+from syncrawl.config.model import Config, HostConfig, HostRule
 from syncrawl.engine.hosts import Host
 from syncrawl.engine.ledger import HostTotals
 from syncrawl.errors import ConfigError
@@ -26,17 +26,25 @@ class GateKeys:
     """Maps host[:port] to the key of the gate that its requests go through."""
 
     def __init__(self, config: Config) -> None:
-        by = config.host.key
-        if by == "address":
-            raise ConfigError(
-                "gates by address are not available yet",
-                key="host.key",
-                value=by,
-                remedy='use "host" or "domain"',
-            )
-        make = _by_host if by == "host" else _by_domain
+        self._config = config
+        keys: dict[str, str | None] = {"host.key": config.host.key}
+        keys |= {f"host.rules[{i}].key": rule.key for i, rule in enumerate(config.host_rules)}
+        for name, by in keys.items():
+            if by == "address":
+                raise ConfigError(
+                    "gates by address are not available yet",
+                    key=name,
+                    value=by,
+                    remedy='use "host" or "domain"',
+                )
         # One look-up a link: worth remembering.
-        self.queue_of: Callable[[str], str] = functools.lru_cache(maxsize=65_536)(make)
+        self.queue_of: Callable[[str], str] = functools.lru_cache(maxsize=65_536)(self._make)
+
+    def _make(self, host: str) -> str:
+        key = _by_host(host)
+        rule = _rule_for(self._config, key)
+        by = rule.key if rule and rule.key else self._config.host.key
+        return key if by == "host" else registrable_domain(key)
 
 
 class HostMaker:
@@ -76,15 +84,27 @@ class HostMaker:
 def limits_for(config: Config, key: str) -> HostConfig:
     """The limits of gate `key`: [host], overridden by the first [[host.rules]] that matches."""
     limits = config.host
+    rule = _rule_for(config, key)
+    if rule is None:
+        return limits
+    names = ("start", "floor", "ceiling", "rate", "burst")
+    given = {name: getattr(rule, name) for name in names}
+    merged = {name: getattr(limits, name) if own is None else own for name, own in given.items()}
+    return HostConfig(key=limits.key, active=limits.active, **merged)
+
+
+def _rule_for(config: Config, key: str) -> HostRule | None:
+    """The first rule whose glob matches the name in `key`, or `key` as a whole."""
+    name = host_name(key)
     for rule in config.host_rules:
         glob = host_name_glob(rule.match)
-        if fnmatch.fnmatchcase(host_name(key), glob) or fnmatch.fnmatchcase(key, glob):
-            names = ("start", "floor", "ceiling", "rate", "burst")
-            given = {name: getattr(rule, name) for name in names}
-            fields = {name: value for name, value in given.items() if value is not None}
-            merged = {name: fields.get(name, getattr(limits, name)) for name in names}
-            return HostConfig(key=limits.key, active=limits.active, **merged)
-    return limits
+        names = [name, key]
+        if (rule.key or config.host.key) == "domain":
+            # The gate of a domain is its subdomains' too: "*.example.com" means it.
+            names.append("." + name)
+        if any(fnmatch.fnmatchcase(each, glob) for each in names):
+            return rule
+    return None
 
 
 def _by_host(host: str) -> str:
@@ -92,7 +112,3 @@ def _by_host(host: str) -> str:
     if not colon or port.endswith("]"):
         return host.rstrip(".")
     return f"{name.rstrip('.')}:{port}"
-
-
-def _by_domain(host: str) -> str:
-    return registrable_domain(host)

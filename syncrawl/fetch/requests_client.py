@@ -83,7 +83,7 @@ class RequestsFetcher:
             session.mount("https://", adapter)
             # Even where it follows none, a session reads a redirect's whole body, uncapped, to
             # prepare `Response.next`; and a Location of odd bytes makes it raise.
-            session.get_redirect_target = _no_target  # type: ignore[method-assign]
+            session.get_redirect_target = _no_target  # type: ignore[assignment,method-assign]
             # No site's cookies travel with a crawl.
             session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
             found = self._local.session = (session, adapter)

@@ -6,17 +6,20 @@ Commit thread only; no I/O.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from syncrawl.frontier.model import Entry
+
+_NO_MARKS: frozenset[int] = frozenset()
 
 
 class Bundle:
     """One row on disk: the URLs that one commit added to one queue at one priority.
 
-    `open` counts the entries not finished yet; `marks` are the indexes that are.
-    `entries` keeps a freshly written row in memory until it is taken, so that a link
-    found now and fetched soon is never read back.
+    `open` counts the entries not finished yet; `marks` are the indexes that are. `mark_rows`
+    are the commits whose done-mark rows name this bundle. `entries` keeps a freshly
+    written row in memory until it is taken, so that a link found now and fetched soon is
+    never read back.
     """
 
     __slots__ = (
@@ -30,6 +33,7 @@ class Bundle:
         "open",
         "priority",
         "queue",
+        "taken",
     )
 
     def __init__(
@@ -42,10 +46,16 @@ class Bundle:
         self.due = due
         self.count = count
         self.open = count
-        self.marks: set[int] = set()
-        # Commits whose done-mark rows name this bundle; see DiskFrontier._mark_rows.
-        self.mark_rows: list[int] = []
+        # Replaced, not added to: most bundles never have any, and there may be a million.
+        self.marks: frozenset[int] = _NO_MARKS
+        self.mark_rows: tuple[int, ...] = ()
         self.entries: list[Entry] | None = None
+        self.taken = False
+
+    def mark(self, indexes: Iterable[int], commit: int) -> None:
+        """Note that `commit` wrote done marks for `indexes`."""
+        self.marks = self.marks.union(indexes)
+        self.mark_rows = (*self.mark_rows, commit)
 
     @property
     def row(self) -> str:
@@ -80,14 +90,17 @@ class QueueIndex:
         # Queues with a cold bundle, in the order in which they got one.
         self._backlog: dict[str, None] = {}
 
-    def add(self, bundle: Bundle, *, wall: float) -> None:
-        """File a bundle by when it is due."""
-        queue = self._queues.setdefault(bundle.queue, _Queue())
+    def add(self, bundle: Bundle, *, wall: float) -> bool:
+        """File a bundle by when it is due; True where it can be taken now."""
+        queue = self._queues.get(bundle.queue)
+        if queue is None:
+            queue = self._queues[bundle.queue] = _Queue()
         queue.unfinished += bundle.open
         if bundle.due > wall:
             heapq.heappush(self._waiting, (bundle.due, bundle.id, bundle))
-        else:
-            self._chill(bundle)
+            return False
+        self._chill(bundle)
+        return True
 
     def pop(self, name: str) -> Bundle | None:
         """The queue's best bundle, which is taken from now on."""
@@ -95,8 +108,9 @@ class QueueIndex:
         if queue is None or not queue.cold:
             return None
         bundle = heapq.heappop(queue.cold)[2]
+        bundle.taken = True
         if not queue.cold:
-            self._backlog.pop(name, None)
+            del self._backlog[name]
         return bundle
 
     def finish_one(self, bundle: Bundle) -> None:
@@ -117,20 +131,25 @@ class QueueIndex:
         return ripened
 
     def next_due(self) -> float | None:
+        """When the next waiting bundle becomes due."""
         return self._waiting[0][0] if self._waiting else None
 
     def has_cold(self, name: str) -> bool:
+        """True where `pop` would give a bundle."""
         queue = self._queues.get(name)
         return queue is not None and bool(queue.cold)
 
     def backlog(self) -> Iterator[str]:
+        """Queues with a cold bundle, in the order in which they got one."""
         return iter(self._backlog)
 
     def unfinished(self, name: str) -> int:
+        """How many entries of a queue are not finished: cold, waiting or taken."""
         queue = self._queues.get(name)
         return queue.unfinished if queue else 0
 
     def unfinished_by_queue(self) -> dict[str, int]:
+        """The same for every queue that has any."""
         return {name: queue.unfinished for name, queue in self._queues.items()}
 
     def _chill(self, bundle: Bundle) -> None:

@@ -14,7 +14,11 @@ from syncrawl.frontier.seen import SeenSet
 
 
 class MemoryFrontier:
-    """Every unfinished entry is in exactly one of: cold, waiting, taken."""
+    """Every unfinished entry is in exactly one of: cold, waiting, taken.
+
+    An entry's `bundle` is its number in the order of acceptance. Opening it again does to
+    entries what a restart does: whatever was taken is takeable again.
+    """
 
     def __init__(self, *, clock: Clock, queue_of: QueueOf, track_depth: bool = False) -> None:
         self.seen = SeenSet()
@@ -26,43 +30,50 @@ class MemoryFrontier:
         self._taken: dict[int, Entry] = {}
         self._counts = Counts()
         self._notes: dict[str, bytes] = {}
+        self._next_bundle = 1
+        self._opened = False
 
     def open(self) -> bool:
-        return False
+        existed, self._opened = self._opened, True
+        entries = sorted(self._all(), key=lambda entry: entry.bundle)
+        self._cold, self._waiting, self._taken = {}, [], {}
+        for entry in entries:
+            self._file(entry, self._clock.wall())
+        return existed
 
     def commit(self, batch: Batch) -> set[str]:
-        for entry, state, reason in batch.finished:
-            self._taken.pop(entry.fp)
-            self._counts.finish(state, reason)
-        touched: set[str] = set()
-        for old, new in batch.moved:
-            self._taken.pop(old.fp)
-            self._file(new, touched)
+        self._take_back([end.entry for end in batch.finished] + [old for old, _ in batch.moved])
+        counts = self._counts.copy()
+        for _, state, reason in batch.finished:
+            counts.finish(state, reason)
+        wall = self._clock.wall()
+        touched = {self._accept(new, wall) for _, new in batch.moved}
+        self.seen.add(batch.aliases)
         for entry in batch.found:
             if entry.fp in self.seen:
                 self._lower_depth(entry)
                 continue
             self.seen.add([entry.fp])
-            self._counts.seen += 1
-            self._counts.unfinished += 1
-            self._file(entry, touched)
-        self.seen.add(batch.aliases)
+            counts.seen += 1
+            counts.unfinished += 1
+            touched.add(self._accept(entry, wall))
         for key, value in batch.notes.items():
             if value:
                 self._notes[key] = value
             else:
                 self._notes.pop(key, None)
-        return touched
+        self._counts = counts
+        return {queue for queue in touched if queue is not None}
 
     def take(self, queue: str, limit: int) -> list[Entry]:
         cold = self._cold.get(queue, [])
-        cold.sort(key=lambda entry: -entry.priority)
+        cold.sort(key=lambda entry: (-entry.priority, entry.bundle))
         taken, rest = cold[:limit], cold[limit:]
         if rest:
             self._cold[queue] = rest
         else:
             self._cold.pop(queue, None)
-        self._taken.update((entry.fp, entry) for entry in taken)
+        self._taken.update((entry.bundle, entry) for entry in taken)
         return taken
 
     def has_more(self, queue: str) -> bool:
@@ -71,10 +82,8 @@ class MemoryFrontier:
     def ripen(self, wall: float) -> set[str]:
         ripe = [entry for entry in self._waiting if entry.due <= wall]
         self._waiting = [entry for entry in self._waiting if entry.due > wall]
-        touched: set[str] = set()
-        for entry in ripe:
-            self._file(entry, touched)
-        return touched
+        ripe.sort(key=lambda entry: (entry.due, entry.bundle))
+        return {queue for entry in ripe if (queue := self._file(entry, wall))}
 
     def next_due(self) -> float | None:
         return min((entry.due for entry in self._waiting), default=None)
@@ -97,7 +106,7 @@ class MemoryFrontier:
 
     @property
     def next_bundle(self) -> int:
-        return 0
+        return self._next_bundle
 
     def note(self, key: str) -> bytes | None:
         return self._notes.get(key)
@@ -108,13 +117,27 @@ class MemoryFrontier:
     def close(self) -> None:
         pass
 
-    def _file(self, entry: Entry, touched: set[str]) -> None:
-        if entry.due > self._clock.wall():
+    def _take_back(self, gone: list[Entry]) -> None:
+        """Let go of taken entries: all of them, or none where one is not taken."""
+        numbers = {entry.bundle for entry in gone}
+        if len(numbers) < len(gone) or not numbers <= self._taken.keys():
+            raise KeyError("an entry of the batch is not taken")
+        for number in numbers:
+            del self._taken[number]
+
+    def _accept(self, entry: Entry, wall: float) -> str | None:
+        entry.bundle = self._next_bundle
+        self._next_bundle += 1
+        return self._file(entry, wall)
+
+    def _file(self, entry: Entry, wall: float) -> str | None:
+        """Put an entry where it belongs; its queue if it can be taken now."""
+        if entry.due > wall:
             self._waiting.append(entry)
-            return
+            return None
         queue = self._queue_of(host_of(entry.request_url))
         self._cold.setdefault(queue, []).append(entry)
-        touched.add(queue)
+        return queue
 
     def _lower_depth(self, found: Entry) -> None:
         if self._track_depth:
@@ -127,3 +150,6 @@ class MemoryFrontier:
         yield from self._waiting
         for entries in self._cold.values():
             yield from entries
+
+    def __repr__(self) -> str:
+        return f"MemoryFrontier({self._counts}, {len(self._taken)} taken)"

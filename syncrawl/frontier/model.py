@@ -74,8 +74,10 @@ class Batch:
 
     `found` holds URLs that scope accepted and that may or may not be known; `moved` pairs
     an entry with its successor (a retry, a redirect's continuation), which is the same URL.
-    `aliases` are fingerprints of redirect targets fetched on behalf of another URL.
+    `aliases` are fingerprints of redirect targets fetched on behalf of another URL: known
+    from now on, also to `found` of the same batch, but no URLs of their own.
     `notes` are the caller's own rows; an empty value deletes one.
+    The entries of `moved` and `found` belong to the frontier from then on.
     """
 
     finished: list[Finish] = field(default_factory=list)
@@ -102,6 +104,15 @@ class Counts:
     failed: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
 
+    def copy(self) -> Counts:
+        """Counts to go on with while readers hold these."""
+        return Counts(self.seen, self.unfinished, self.done, self.failed, dict(self.dropped))
+
+    def balanced(self) -> bool:
+        """Whether every URL is in exactly one state."""
+        ends = self.done + self.failed + sum(self.dropped.values())
+        return self.seen == self.unfinished + ends
+
     def finish(self, state: FinalState, reason: str) -> None:
         """Count one entry out of `unfinished`."""
         self.unfinished -= 1
@@ -117,20 +128,35 @@ class Frontier(Protocol):
     """Durable queues of URLs, one per host gate. Every method is the commit thread's.
 
     `queue_of(host)` maps an entry's host[:port] to the queue (the gate's key) it waits in.
+    An entry is takeable, waits for its `due`, is taken, or is finished; the first three
+    are unfinished. `syncrawl.testing.frontiers` holds an implementation to all of this.
     """
 
     seen: SeenSet
 
     def open(self) -> bool:
-        """Load; True where it existed before. What was taken at a crash is pending again."""
+        """Load; True where the frontier existed before.
+
+        What was taken by an earlier process is takeable again. Raises StateMismatch or
+        StateDamaged, having changed nothing, for what it cannot go on with.
+        """
         ...
 
     def commit(self, batch: Batch) -> set[str]:
-        """Apply `batch` atomically and durably (against SIGKILL); the queues that got entries."""
+        """Apply `batch` atomically and durably (against SIGKILL); the queues with more to take.
+
+        Each URL of `found` is accepted once in the life of the frontier. With depth tracking, an
+        unfinished URL found at a smaller depth takes that depth, wherever it is by now.
+        Raises KeyError for a finished or moved entry that is not taken, DiskFull where there
+        is no room; the frontier is then as it was.
+        """
         ...
 
     def take(self, queue: str, limit: int) -> list[Entry]:
-        """About `limit` entries to work on, best priority first; they stay unfinished."""
+        """About `limit` entries to work on, and no fewer where there are as many.
+
+        Best priority first, then in the order of their commits; they stay unfinished.
+        """
         ...
 
     def has_more(self, queue: str) -> bool:
@@ -149,9 +175,13 @@ class Frontier(Protocol):
         """Queues for which `take` would give something now, oldest first."""
         ...
 
-    def unfinished(self, queue: str) -> int: ...
+    def unfinished(self, queue: str) -> int:
+        """How many entries of `queue` are unfinished."""
+        ...
 
-    def unfinished_by_queue(self) -> Mapping[str, int]: ...
+    def unfinished_by_queue(self) -> Mapping[str, int]:
+        """The same for every queue that has any."""
+        ...
 
     def counts(self) -> Counts:
         """The counts as of the last commit; the object is replaced, never changed."""
@@ -166,9 +196,13 @@ class Frontier(Protocol):
         """A row the caller stored."""
         ...
 
-    def notes(self, prefix: str) -> Iterable[tuple[str, bytes]]: ...
+    def notes(self, prefix: str) -> Iterable[tuple[str, bytes]]:
+        """Every row whose key begins with `prefix`: (key, value)."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of files; what was committed is already sound."""
+        ...
 
 
 QueueOf = Callable[[str], str]

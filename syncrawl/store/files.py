@@ -244,7 +244,7 @@ class AppendFile:
             try:
                 written = os.write(fd, rest)
             except BlockingIOError:
-                # Whoever shares this pipe made it non-blocking; wait as a blocking one would.
+                # A pipe that we, or whoever shares it, opened so: wait as a blocking one would.
                 _wait_writable(fd)
                 continue
             except OSError as error:
@@ -366,7 +366,7 @@ class AppendFile:
         while True:
             try:
                 # Non-blocking, because a blocking open waits for a reader for ever.
-                fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+                return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
@@ -376,9 +376,6 @@ class AppendFile:
                     ) from error
                 with pause:
                     self._clock.wait(pause, _PIPE_POLL)
-                continue
-            os.set_blocking(fd, True)
-            return fd
 
 
 def _stdout() -> int:

@@ -1,0 +1,98 @@
+"""diskcache as the frontier uses it: one database file of text keys and bytes.
+
+Commit thread only: diskcache connections are per thread, and a second one would meet
+"database is locked". The only module that imports diskcache.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import diskcache
+
+from syncrawl.errors import ConfigError, StateDamaged, SyncrawlError
+from syncrawl.frontier.rows import DATABASE
+
+
+class BytesDisk(diskcache.Disk):  # type: ignore[misc] # diskcache publishes no types
+    """Stores bytes under text keys and refuses all else, so nothing is ever unpickled.
+
+    diskcache would unpickle whatever a row says is a pickle (CVE-2025-69872), and delete
+    whatever file a row names.
+    """
+
+    def put(self, key: Any) -> tuple[str, bool]:
+        """The key as stored. Raises TypeError for anything but text."""
+        if type(key) is not str:
+            raise TypeError(f"a frontier key is text, not {type(key).__name__}")
+        return key, True
+
+    def get(self, key: Any, raw: bool) -> str:
+        """A stored key. Raises StateDamaged for anything but text."""
+        if not raw or type(key) is not str:
+            raise StateDamaged("a row's key is not text", value=self._directory)
+        return key
+
+    def store(self, value: Any, read: bool, key: Any = diskcache.UNKNOWN) -> Any:
+        """The columns of a value. Raises TypeError for anything but bytes."""
+        if type(value) is not bytes or read:
+            raise TypeError(f"a frontier value is bytes, not {type(value).__name__}")
+        return 0, diskcache.core.MODE_RAW, None, value
+
+    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> bytes:
+        """A stored value. Raises StateDamaged for anything but bytes in the row itself."""
+        if mode != diskcache.core.MODE_RAW or filename is not None or type(value) is not bytes:
+            raise StateDamaged("a row's value is not plain bytes", value=self._directory)
+        return value
+
+    def remove(self, file_path: str) -> None:
+        """Leave it: no row of ours has a file, so the name is somebody else's doing."""
+
+
+def open_cache(directory: Path) -> Any:
+    """The diskcache.Cache of a state, made where there is none; readable by its owner only.
+
+    The caller has made sure that what is there is a state of ours: diskcache writes its
+    settings as it opens.
+    """
+    path = str(directory)
+    if os.path.expandvars(os.path.expanduser(path)) != path:
+        # diskcache expands them and would go elsewhere.
+        raise ConfigError(
+            "holds the name of an environment variable",
+            key="crawl.state_dir",
+            value=path,
+            remedy="choose a path without $ and ~",
+        )
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    database = directory / DATABASE
+    # SQLite gives its companions the database's mode.
+    os.close(os.open(database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    for made, mode in ((directory, 0o700), (database, 0o600)):
+        if made.stat().st_mode & 0o077:
+            os.chmod(made, mode)
+    try:
+        return diskcache.Cache(
+            path,
+            disk=BytesDisk,
+            disk_min_file_size=1 << 30,
+            eviction_policy="none",
+            size_limit=1 << 62,
+            cull_limit=0,
+            statistics=0,
+            tag_index=0,
+            sqlite_journal_mode="wal",
+            sqlite_synchronous=1,
+            # Freed pages are used again; giving them back moves others at every commit.
+            sqlite_auto_vacuum=0,
+            # A read error of a mapped file is a SIGBUS, not an exception.
+            sqlite_mmap_size=0,
+        )
+    except (SyncrawlError, OSError, sqlite3.Error, diskcache.Timeout):
+        raise
+    except Exception as exc:
+        # diskcache takes attribute names and pragmas from its settings table.
+        raise StateDamaged(f"its settings cannot be used: {exc!r}", value=path) from exc
