@@ -25,6 +25,9 @@ from syncrawl.engine.preflight import StateLock
 from syncrawl.errors import OutputClosed, StateLocked
 from syncrawl.observe import report as reports
 from syncrawl.observe.report import Report, assemble
+from syncrawl.testing.site import Site
+from syncrawl.testing.site_host import Host
+from tests.crawling import crawl, links, settings
 
 CONFIG = """\
 [crawl]
@@ -413,35 +416,50 @@ class TestExplain:
         loaded = load_config(config, ["crawl.seed_files=['more.txt']"])
         assert explain("http://file.example/x", loaded).scope == "accepted (a seed)"
 
-    def test_what_the_state_knows(
+    def test_what_a_crawl_has_left(self, tmp_path: Path) -> None:
+        pages = {"/": links("/a", "/secret/x", "/gone"), "/a": links("/later"), "/later": "x"}
+        with Site(Host(pages=pages, robots="User-agent: *\nDisallow: /secret")) as site:
+            url = site.hosts[0].url
+            config = settings(tmp_path, [url()], scope={"max_depth": 1})
+            crawl(config)
+            found = {path: explain(url(path), config) for path in ("/", "/a", "/gone", "/secret/x")}
+            later = explain(url("/later"), config)
+        assert found["/"].scope == "accepted (a seed)"
+        assert {path: one.state for path, one in found.items()} == {
+            "/": "done",
+            "/a": "done",
+            "/gone": "failed: 4xx",
+            "/secret/x": "dropped: robots",
+        }
+        assert [one.robots for one in found.values()] == ["allowed"] * 3 + ["disallowed"]
+        assert {one.waits_for for one in found.values()} == {"nothing: it is finished"}
+        assert (later.state, later.robots) == ("not seen", "allowed")
+
+    def test_what_is_still_to_come(
         self, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        from syncrawl.fetch.robots import RobotsEntry
+        from syncrawl.cli import explain as explaining
 
+        known = explaining.Known(state="pending", attempts=2, due=9e9)
+        monkeypatch.setattr(explaining, "_look_up", lambda config, url: known)
+        loaded, url = load_config(config), "http://site.example/x"
+        assert explain(url, loaded).waits_for == "a run: none is running"
         state = config.parent / "state"
-        state.mkdir()
-        rules = RobotsEntry(
-            origin="http://site.example",
-            fetched_at=1.0,
-            status=200,
-            body=b"User-agent: testbot\nDisallow: /secret\n",
-        ).encode()
-        known = {"state": "pending", "attempts": 2, "due": 9e9, "robots": rules}
-        monkeypatch.setattr(
-            "syncrawl.frontier.inspect", lambda state_dir, url: known, raising=False
-        )
-        found = explain("http://site.example/open", load_config(config))
-        assert (found.state, found.attempts, found.robots) == ("pending", 2, "allowed")
-        assert found.waits_for == "a run: none is running"
         with StateLock(state):
-            found = explain("http://site.example/open", load_config(config))
-            assert found.waits_for.startswith("its next attempt, in")
-        found = explain("http://site.example/secret/x", load_config(config))
-        assert (found.robots, found.waits_for) == (
-            "disallowed",
-            "nothing: it will never be fetched",
-        )
-        assert main(["explain", "http://site.example/open", str(config), "--json"]) == 0
+            assert explain(url, loaded).waits_for.startswith("its next attempt, in")
+            known = explaining.Known(state="pending", attempts=2)
+            pending = {"pending": 12, "paused_until": 9e9}
+            for host, told in ((pending, "paused for"), (pending | {"paused_until": None}, " 12 ")):
+                data = assemble(
+                    status="running",
+                    exit_code=None,
+                    totals={},
+                    run={},
+                    hosts={"site.example": host},
+                )
+                reports.write_json(state / reports.STATUS_FILE, data)
+                assert told in explain(url, loaded).waits_for
+            assert main(["explain", url, str(config), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["attempts"] == 2
 
 

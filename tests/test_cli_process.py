@@ -269,6 +269,42 @@ def test_a_listing_into_a_closed_pipe_is_quiet() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_an_output_that_is_full_is_told_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("plugins"),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=STUCK_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_worker_that_hangs_does_not_hold_up_the_news_of_an_error(config: Path) -> None:
+    program = (
+        "import sys, threading, syncrawl.engine.crawl as engine\n"
+        "from syncrawl.cli import main\n"
+        "def run(self):\n"
+        "    threading.Thread(target=threading.Event().wait).start()\n"
+        "    raise ZeroDivisionError('by zero')\n"
+        "engine.Crawl.run = run\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(config)],
+        capture_output=True,
+        text=True,
+        timeout=STUCK_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "internal error: ZeroDivisionError: by zero" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_demo_shows_every_host(tmp_path: Path) -> None:
     done = syncrawl("demo", "--seconds", 4, cwd=tmp_path)

@@ -491,30 +491,28 @@ FATES = {
 
 
 def test_every_outcome_has_its_fate() -> None:
-    found = {fate: {name for name, rule in RULES.items() if rule.fate is fate} for fate in Fate}
+    found = {fate: {name for name, line in RULES.items() if line.fate is fate} for fate in Fate}
     assert found == FATES
 
 
 def test_what_we_caused_is_no_signal_to_the_host() -> None:
-    silent = {name for name, rule in RULES.items() if rule.signal is Signal.NOTHING}
+    silent = {name for name, line in RULES.items() if line.signal is Signal.NOTHING}
     assert silent == {"address", "url", "pressure", "stale", "proxy", "internal"}
 
 
 def test_only_a_good_page_raises_and_only_a_refusal_cuts() -> None:
-    assert [n for n, rule in RULES.items() if rule.signal is Signal.SUCCESS] == ["2xx"]
-    assert [n for n, rule in RULES.items() if rule.signal is Signal.REFUSAL] == ["throttled"]
+    assert [name for name, line in RULES.items() if line.signal is Signal.SUCCESS] == ["2xx"]
+    assert [name for name, line in RULES.items() if line.signal is Signal.REFUSAL] == ["throttled"]
 
 
 def test_what_costs_an_attempt_counts_against_the_host() -> None:
-    for name, rule in RULES.items():
-        if rule.fate is Fate.RETRY:
-            assert rule.signal is Signal.FAILURE, name
+    costly = {rule_of(name).signal for name in FATES[Fate.RETRY]}
+    assert costly == {Signal.FAILURE}
     assert all(rule_of(name).signal is Signal.FAILURE for name in UNREACHABLE)
 
 
-@pytest.mark.parametrize("status", range(100, 700))
-def test_every_status_is_an_outcome_of_the_table(status: int) -> None:
-    assert outcome_of_status(status) in RULES
+def test_every_status_is_an_outcome_of_the_table() -> None:
+    assert {outcome_of_status(status) for status in range(1_000)} <= RULES.keys()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from syncrawl.observe.progress import (
     start_progress,
 )
 from syncrawl.observe.report import RUNNING, assemble
+from syncrawl.observe.ticker import Ticker
 from syncrawl.testing import FakeClock
 
 EVIL_HOST = "\x1b[2J[red]evil\r\n.example"
@@ -165,6 +166,34 @@ class TestLogLines:
         assert told[1:] == ["3\n", "4\n"]
         assert told[0].startswith("(3 log lines were dropped")
         assert lines.take() == []
+
+
+class TestTicker:
+    class Clock:
+        """Time passes in waits alone, and by hand."""
+
+        now = 100.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        wall = monotonic
+
+        def wait(self, condition: object, timeout: float | None) -> None:
+            assert timeout is not None
+            self.now += timeout
+
+    @pytest.mark.parametrize(("step", "pause"), [(0.0, 1.0), (0.04, 1.0), (0.2, 4.0), (60.0, 10.0)])
+    def test_a_step_that_takes_long_comes_less_often(self, step: float, pause: float) -> None:
+        clock = self.Clock()
+        ticker = Ticker(clock, 1.0)
+        assert ticker.tick()
+        assert clock.now == pytest.approx(101.0)
+        clock.now += step
+        assert ticker.tick()
+        assert clock.now == pytest.approx(101.0 + step + pause)
+        ticker.stop()
+        assert not ticker.tick()
 
 
 class TestProgress:

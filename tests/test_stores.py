@@ -96,6 +96,11 @@ def using_again(store: Store, token: bytes) -> Iterator[Store]:
         store.close()
 
 
+def write_and_keep(store: Store) -> None:
+    store.write([RECORD])
+    store.checkpoint()
+
+
 @contextlib.contextmanager
 def database(path: Path) -> Iterator[sqlite3.Connection]:
     """A user's own connection to the database at `path`, committed at the end."""
@@ -665,7 +670,7 @@ class TestSqliteTable:
         store.open()
         with pytest.raises(ConfigError, match="no SQLite database"):
             store.checkpoint()
-        with pytest.raises(StoreDamaged):
+        with pytest.raises(StoreDamaged, match="no SQLite database"):
             store.recover(b'{"last":1,"rows":1,"columns":1,"digest":""}')
         store.close()
         assert path.read_text() == "my notes\n" * 1000
@@ -713,6 +718,31 @@ class TestSqliteTable:
             assert len(rows(path)) == 10
         # A column the user adds is no damage.
         assert len(resumed("ALTER TABLE records ADD COLUMN seen DEFAULT 0")) == 9
+
+    def test_a_row_missing_from_the_middle_is_noticed(self, tmp_path: Path) -> None:
+        path = tmp_path / "db"
+        with using(sqlite_store({"path": str(path)})) as store:
+            store.write([{"url": f"http://a.test/{n}"} for n in range(9)])
+            token = store.checkpoint()
+        with database(path) as db:
+            db.execute("DELETE FROM records WHERE id = 3")
+        store = sqlite_store({"path": str(path)})
+        with pytest.raises(StoreDamaged, match="8 of the 9 rows"), using_again(store, token):
+            pass
+        assert len(rows(path)) == 8
+
+    @pytest.mark.parametrize("mode", ["wal", "delete", "truncate"])
+    def test_moved_in_any_journal_mode(self, tmp_path: Path, mode: str) -> None:
+        path = tmp_path / "db"
+        with database(path) as db:
+            db.execute(f"PRAGMA journal_mode = {mode}")
+            db.execute("CREATE TABLE mine (a)")
+        with using(sqlite_store({"path": str(path)})) as store:
+            store.write([RECORD])
+            store.checkpoint()
+            path.rename(tmp_path / "away")
+            with pytest.raises(StoreDamaged, match="is gone"):
+                write_and_keep(store)
 
     def test_rows_of_another_writer_are_not_taken_back(self, tmp_path: Path) -> None:
         path = tmp_path / "db"

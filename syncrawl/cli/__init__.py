@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 
-from syncrawl.cli.common import complain, guard_standard_streams, leave_quietly
+from syncrawl.cli.common import complain, guard_standard_streams, leave_at_once, leave_quietly
 from syncrawl.errors import EXIT_CONDITION, EXIT_INTERNAL, EXIT_SIGNAL, EXIT_USAGE, SyncrawlError
 
 # The order is that of the help.
@@ -51,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     guard_standard_streams()
     verbose = "-v" in words or "--verbose" in words
     command = "run"
+    threads = set(threading.enumerate())
     try:
         command, words = find_command(words)
         if command == "":
@@ -63,25 +66,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_arguments(parser)
         code: int = module.execute(parser.parse_args(words))
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a reader that has gone can still be told apart
+            sys.stdout.flush()  # here, where what goes wrong with it can still be told
         return code
     except SyncrawlError as error:
         complain(str(error))
         return error.exit_code
     except BrokenPipeError:
-        return leave_quietly(EXIT_CONDITION if command == "run" else 128 + 13)
+        return leave_quietly(EXIT_CONDITION if command == "run" else 128 + signal.SIGPIPE)
     except KeyboardInterrupt:
-        return EXIT_SIGNAL if command == "run" else 128 + 2
+        return EXIT_SIGNAL if command == "run" else 128 + signal.SIGINT
     except SystemExit as leaving:  # argparse, after it has spoken
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
-    except Exception as error:  # noqa: BLE001 - the last line of defence; a traceback only with -v
-        if verbose:
-            import traceback
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        return _failed(error, verbose=verbose, threads=threads)
 
-            traceback.print_exc()
-        hint = "" if verbose else " (-v shows where)"
-        complain(f"internal error: {type(error).__name__}: {error}{hint}")
-        return EXIT_INTERNAL
+
+def _failed(error: Exception, *, verbose: bool, threads: set[threading.Thread]) -> int:
+    """Tell of an error that nobody meant to raise: one line, with -v a traceback."""
+    if verbose:
+        import traceback
+
+        traceback.print_exc()
+    hint = "" if verbose else " (-v shows where)"
+    complain(f"internal error: {type(error).__name__}: {error}{hint}")
+    left = set(threading.enumerate()) - threads
+    if any(not thread.daemon for thread in left):
+        leave_at_once(EXIT_INTERNAL)  # a worker that never ends must not keep us from telling
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        return leave_quietly(EXIT_INTERNAL)
+    return EXIT_INTERNAL
 
 
 def find_command(words: Sequence[str]) -> tuple[str, list[str]]:

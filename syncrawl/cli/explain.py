@@ -1,18 +1,17 @@
 """How a crawl sees a URL: canonical form, key, scope, robots, state, what it waits for.
 
 Runs on the main thread; asks nobody over the network. What the state knows comes from
-`syncrawl.frontier.inspect`, which reads a state directory without touching it, so this
-works beside a running crawl.
+`frontier.inspect`, which reads a state without touching it, so this works beside a
+running crawl.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from syncrawl.cli.common import add_config, load, one_line, out, out_json
 
@@ -22,6 +21,19 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 NOT_SEEN = "not seen"
+NEVER = "nothing: it will never be fetched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a state says of a URL; `due` is Unix time, `robots` its origin's packed RobotsEntry."""
+
+    state: str = NOT_SEEN
+    reason: str = ""
+    depth: int = 0
+    attempts: int | None = None
+    due: float = 0.0
+    robots: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +49,7 @@ class Explanation:
     robots: str = UNKNOWN
     state: str = UNKNOWN
     attempts: int | None = None
-    waits_for: str = "nothing: it will never be fetched"
+    waits_for: str = NEVER
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,9 +91,8 @@ def explain(url: str, config: Config) -> Explanation:
     seeds = [seed for text in _seeds(config) if (seed := canonicalizer.parse(text))]
     is_seed = any(seed.key == target.key for seed in seeds)
     known = _look_up(config, target)
-    depth = 0 if is_seed else known.get("depth", 0)
-    refusal = Scope(config.scope, seeds).refuse(target, depth)
-    allowed = _robots_allow(config, target, known.get("robots"))
+    refusal = Scope(config.scope, seeds).refuse(target, 0 if is_seed else known.depth)
+    allowed = _robots_allow(config, target, known.robots)
     return Explanation(
         url=url,
         canonical=target.canonical,
@@ -92,8 +103,8 @@ def explain(url: str, config: Config) -> Explanation:
         robots={None: UNKNOWN, True: "allowed", False: "disallowed"}[allowed]
         if config.robots.obey
         else "not obeyed",
-        state=known.get("state", UNKNOWN) + (f": {why}" if (why := known.get("reason")) else ""),
-        attempts=known.get("attempts"),
+        state=known.state + (f": {known.reason}" if known.reason else ""),
+        attempts=known.attempts,
         waits_for=_waits_for(config, target, known, refused=bool(refusal) or allowed is False),
     )
 
@@ -108,20 +119,25 @@ def _seeds(config: Config) -> list[str]:
     return seeds
 
 
-def _look_up(config: Config, url: Url) -> Mapping[str, Any]:
-    """What the state directory knows of `url`; {} where it cannot be asked.
+def _look_up(config: Config, url: Url) -> Known:
+    """What the state directory knows of `url`; raises StateDamaged where it cannot be read."""
+    from syncrawl.engine.rooms import FRONTIER_DIR
+    from syncrawl.frontier.inspect import inspect, robots_note
+    from syncrawl.urls import fingerprint
 
-    Keys, each of which may be missing: state ("not seen" among them), reason, depth,
-    attempts, due (Unix time before which it is not tried), paused_until (its host's, Unix
-    time), robots (its origin's packed RobotsEntry).
-    """
-    from syncrawl import frontier
-
-    if not Path(config.crawl.state_dir).exists():
-        return {"state": NOT_SEEN, "reason": "no crawl has run here"}
-    inspect = getattr(frontier, "inspect", None)
-    found: Mapping[str, Any] = inspect(config.crawl.state_dir, url) if inspect else {}
-    return found
+    directory = Path(config.crawl.state_dir, FRONTIER_DIR)
+    found = inspect(directory, fingerprint(url.key))
+    if found is None:
+        return Known(reason="no crawl has run here")
+    entry = found.entry
+    return Known(
+        state=found.state or NOT_SEEN,
+        reason=found.reason or "",
+        depth=entry.depth if entry else 0,
+        attempts=entry.attempts if entry else None,
+        due=found.due,
+        robots=robots_note(directory, url.origin),
+    )
 
 
 def _robots_allow(config: Config, url: Url, packed: bytes | None) -> bool | None:
@@ -144,29 +160,25 @@ def _robots_allow(config: Config, url: Url, packed: bytes | None) -> bool | None
     return None if rules is None else rules.allowed(url.spelling)
 
 
-def _waits_for(config: Config, url: Url, known: Mapping[str, Any], *, refused: bool) -> str:
+def _waits_for(config: Config, url: Url, known: Known, *, refused: bool) -> str:
     from syncrawl.cli.status import current
     from syncrawl.observe.text import human_seconds
 
-    state = known.get("state")
-    if state in ("done", "failed", "dropped"):
+    if known.state in ("done", "failed", "dropped"):
         return "nothing: it is finished"
     if refused:
-        return "nothing: it will never be fetched"
-    if state is None:
-        return UNKNOWN
-    if state == NOT_SEEN:
+        return NEVER
+    if known.state == NOT_SEEN:
         return "a page that links to it, or its place among the seeds"
     status = current(config.crawl.state_dir)
     if not status["alive"]:
         return "a run: none is running"
-    if state == "leased":
-        return "its own exchange, which is under way"
     now = time.time()
-    if (due := known.get("due") or 0.0) > now:
-        return f"its next attempt, in {human_seconds(due - now)}"
+    if known.due > now:
+        return f"its next attempt, in {human_seconds(known.due - now)}"
+    # With host.key = "domain" or "address" the gate has another name, and no entry here.
     host = status["hosts"].get(url.host, {})
-    paused = known.get("paused_until") or host.get("paused_until") or 0.0
+    paused = host.get("paused_until") or 0.0
     if paused > now:
         return f"its host, which is paused for {human_seconds(paused - now)}"
     return f"its turn among {host.get('pending', 'the')} URLs pending on its host"

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from syncrawl.cli.common import add_config, add_view, load, one_line, say
+from syncrawl.cli.common import add_config, add_view, leave_at_once, load, one_line, say
 from syncrawl.errors import EXIT_CONDITION, EXIT_SIGNAL
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def crawl_through(
         from syncrawl.engine.crawl import Crawl
 
         crawl_factory = Crawl
+    sys.setswitchinterval(float(os.environ.get("SWI", "0.005")))
     crawl = crawl_factory(config, log=log, fresh=fresh)
     if stopper.attach(crawl):
         say("stopped before the start")
@@ -186,14 +187,3 @@ class Stopper:
                 self._crawl.stop(self.reason)
         elif now - self._first > SAME_SIGNAL_SECONDS:
             os._exit(EXIT_SIGNAL)
-
-
-def leave_at_once(code: int) -> None:
-    """End the process without waiting for its threads; what was said is flushed first."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            pass  # its reader has gone
-    os._exit(code)

@@ -200,7 +200,7 @@ class ParseConfig(Model, frozen=True, kw_only=True):
 class QueuesConfig(Model, frozen=True, kw_only=True):
     """[queues]: the bounds between stages."""
 
-    max_items: Count = 256
+    max_items: Count = 64
     # Body bytes alive in the process, from lease to commit; a lease reserves 64 KiB of them.
     max_bytes: Annotated[int, Meta(ge=65536, le=_LARGEST, extra={"unit": "size"})] = (
         128 * 1024 * 1024

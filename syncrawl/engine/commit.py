@@ -213,7 +213,7 @@ class Committer:
     def _may_retry(self, item: Parsed) -> bool:
         entry = item.fetched.lease.entry
         assert entry is not None
-        if not self._retry.may_retry(entry.attempts + 1):
+        if item.fetched.final or not self._retry.may_retry(entry.attempts + 1):
             return False
         return self._ledger.budget(item.fetched.lease.host.key).spend()
 

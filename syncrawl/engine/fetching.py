@@ -22,7 +22,7 @@ from syncrawl.fetch.target import location
 from syncrawl.frontier.model import host_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.limits.retry import RetryPolicy
-from syncrawl.limits.signals import outcome_of_status
+from syncrawl.limits.signals import outcome_of_error, outcome_of_status
 from syncrawl.log import Log
 from syncrawl.scope import Scope
 from syncrawl.urls import Canonicalizer, fingerprint
@@ -136,7 +136,7 @@ class FetchStep:
             self._budget.finish_reading(lease.ticket, len(response.body) if response else 0)
             self._scheduler.release(lease, fetched.outcome, retry_after=fetched.retry_after)
             self._sink.put(fetched)
-        if fetched.outcome == "proxy":
+        if fetched.outcome == "proxy" and fetched.final:
             self._on_proxy_refused(fetched.detail)
         return True
 
@@ -154,8 +154,9 @@ class FetchStep:
             try:
                 response = self._exchanger.get(lease, url)
             except FetchError as exc:
-                result.outcome = exc.outcome
+                result.outcome = outcome_of_error(exc)
                 result.detail = exc.message
+                result.final = not exc.retryable
                 result.wire_bytes += exc.wire_bytes
                 break
             result.wire_bytes += response.wire_bytes

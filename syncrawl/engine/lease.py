@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from syncrawl.api import Record, Response
 from syncrawl.frontier.model import Entry
-from syncrawl.limits.signals import rule_of
 
 if TYPE_CHECKING:
     from syncrawl.engine.budget import Ticket
@@ -78,6 +77,8 @@ class Fetched:
     aliases: list[int] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
     dropped: str = ""
+    # The fetcher says that no later attempt can succeed.
+    final: bool = False
 
     @property
     def is_page(self) -> bool:
@@ -99,7 +100,3 @@ class Parsed:
     refused: dict[str, int] = field(default_factory=dict)
     body_hash: int | None = None
     length: int = 0
-
-    @property
-    def fate(self) -> str:
-        return rule_of(self.fetched.outcome).fate.value

@@ -21,7 +21,7 @@ from syncrawl.fetch.robots import RobotsEntry, rules_for_status
 from syncrawl.fetch.target import location
 from syncrawl.frontier.model import Entry, host_of, origin_of
 from syncrawl.limits.retry import RetryPolicy
-from syncrawl.limits.signals import outcome_of_status
+from syncrawl.limits.signals import outcome_of_error, outcome_of_status
 from syncrawl.log import Log
 from syncrawl.urls import Canonicalizer
 
@@ -52,6 +52,7 @@ class RobotsStep:
         log: Log,
         queue_of: Callable[[str], str],
         on_notes: Callable[[], None],
+        on_proxy_refused: Callable[[str], None],
     ) -> None:
         self._config = config.robots
         self._user_agent = config.crawl.user_agent
@@ -65,6 +66,7 @@ class RobotsStep:
         self._log = log
         self._queue_of = queue_of
         self._on_notes = on_notes
+        self._on_proxy_refused = on_proxy_refused
 
     def run(self, lease: Lease) -> None:
         """Make the exchange of a robots lease and settle it."""
@@ -90,7 +92,9 @@ class RobotsStep:
             else:
                 outcome = "redirect"
         except FetchError as exc:
-            outcome = exc.outcome
+            outcome = outcome_of_error(exc)
+            if outcome == "proxy" and not exc.retryable:
+                self._on_proxy_refused(exc.message)
             self._log.info(
                 "robots.txt unreachable", origin=job.origin, outcome=outcome, why=exc.message
             )

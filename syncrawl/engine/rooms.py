@@ -102,6 +102,10 @@ class Rooms:
         self.fetcher: Fetcher = registry.construct(
             "fetchers", config.fetch.client, msgspec.to_builtins(config.fetch)
         )
+
+        def on_proxy_refused(why: str) -> None:
+            end_with(EXIT_CONDITION, f"the proxy refused: {why}")
+
         exchanger = Exchanger(
             config,
             fetcher=self.fetcher,
@@ -122,6 +126,7 @@ class Rooms:
             log=log,
             queue_of=keys.queue_of,
             on_notes=self.inbox.wake,
+            on_proxy_refused=on_proxy_refused,
         )
         self.fetch = FetchStep(
             config,
@@ -136,7 +141,7 @@ class Rooms:
             clock=clock,
             sink=self.fetched,
             log=log,
-            on_proxy_refused=lambda why: end_with(EXIT_CONDITION, f"the proxy refused: {why}"),
+            on_proxy_refused=on_proxy_refused,
         )
         self.parse = [self._parse_step() for _ in range(config.parse.workers)]
         self._keys = keys

@@ -118,8 +118,14 @@ class Course:
         try:
             raw = open_(target, route, fields)
         except Exception as error:
-            if not is_stale(error, exchange) or not (on_stale is None or on_stale()):
+            if not is_stale(error, exchange):
                 raise
+            if on_stale is not None and not on_stale():
+                raise FetchError(
+                    "a kept-alive connection was dead, and another request is not due yet",
+                    outcome="stale",
+                    ours=True,
+                ) from error
             retried = True
         if retried:
             exchange.restart()

@@ -210,29 +210,35 @@ class DiskFrontier:
 
     def _unknown(self, batch: Batch) -> list[Entry]:
         """The entries of `found` that were never accepted, each fingerprint once."""
-        seen, aliases = self.seen, frozenset(batch.aliases)
+        unknown = self.seen.unknown(entry.fp for entry in batch.found)
+        unknown.difference_update(batch.aliases)
         fresh: dict[int, Entry] = {}
         for entry in batch.found:
             fp = entry.fp
-            if fp in seen or fp in aliases:
+            if fp not in unknown:
                 continue
-            known = fresh.setdefault(fp, entry)
-            if self._track_depth and entry.depth < known.depth:
+            known = fresh.get(fp)
+            if known is None:
+                fresh[fp] = entry
+            elif self._track_depth and entry.depth < known.depth:
                 known.depth = entry.depth
         return list(fresh.values())
 
     def _pack(self, entries: list[Entry]) -> list[Bundle]:
-        """Group entries into bundles of one host, priority and due time."""
+        """Group entries into bundles of one origin, priority and due time."""
         groups: dict[tuple[str, int, float], list[Entry]] = {}
         for entry in entries:
-            key = (host_of(entry.request_url), entry.priority, entry.due)
+            # origin_of(entry.request_url), without the calls: this runs for every link.
+            url = entry.target or entry.url
+            key = (url[: url.index("/", 8)], entry.priority, entry.due)
             group = groups.get(key)
             if group is None:
                 groups[key] = [entry]
             else:
                 group.append(entry)
         bundles = []
-        for (host, priority, due), group in groups.items():
+        for (_, priority, due), group in groups.items():
+            host = host_of(group[0].request_url)
             queue = self._queue_of(host)
             for start in range(0, len(group), _BUNDLE_SIZE):
                 part = group[start : start + _BUNDLE_SIZE]

@@ -32,6 +32,11 @@ class SeenSet:
     def __len__(self) -> int:
         return len(self._known)
 
+    def unknown(self, fps: Iterable[int]) -> set[int]:
+        """Those of `fps` that are not known."""
+        # Set by set: each step walks what is left of `fps`, never the millions known.
+        return set(fps) - self._known - self._claims
+
     def claim(self, fp: int) -> bool:
         """Reserve `fp` for a redirect about to be followed; False where it is known already."""
         with self._lock:

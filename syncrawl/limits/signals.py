@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from syncrawl.errors import FetchError
+
 
 class Signal(enum.Enum):
     """What a host's gate is told when an exchange ends."""
@@ -70,7 +72,7 @@ RULES: dict[str, Rule] = {
     "url": Rule(Signal.NOTHING, Fate.FAILED),
     "pressure": Rule(Signal.NOTHING, Fate.AGAIN),  # our own memory bound
     "stale": Rule(Signal.NOTHING, Fate.AGAIN),  # a dead kept-alive connection, no token for another
-    "proxy": Rule(Signal.NOTHING, Fate.AGAIN),  # the run stops, exit 4
+    "proxy": Rule(Signal.NOTHING, Fate.REFUSED),  # our proxy's own answer, whoever was asked for
     "internal": Rule(Signal.NOTHING, Fate.FAILED),  # a bug of ours or of a fetch plugin
 }
 
@@ -93,6 +95,13 @@ def outcome_of_status(status: int) -> str:
     if 500 <= status <= 599:
         return "5xx"
     return "protocol"
+
+
+def outcome_of_error(error: FetchError) -> str:
+    """The outcome class of a failed exchange; what was our own doing never blames the host."""
+    if error.ours and rule_of(error.outcome).signal is not Signal.NOTHING:
+        return "pressure"
+    return error.outcome
 
 
 def rule_of(outcome: str) -> Rule:

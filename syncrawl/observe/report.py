@@ -152,7 +152,7 @@ def write_json(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
     """
     target = os.fspath(path)
     beside = f"{target}.tmp"
-    body = msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n"
+    body = msgspec.json.encode(data) + b"\n"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as file:
         file.write(body)

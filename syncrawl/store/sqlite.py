@@ -358,6 +358,9 @@ class SqliteStore:
 
     def _raise_if_final(self, error: sqlite3.Error) -> None:
         code = _code(error)
+        if self._db is not None:
+            # SQLite's own word for a file moved away is "read-only", or an I/O error.
+            self._check_place()
         if code == sqlite3.SQLITE_FULL:
             raise no_room(self.path, str(error)) from error
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

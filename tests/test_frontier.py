@@ -1,0 +1,255 @@
+"""Both frontiers are held to the contract, and the durable one to the reference."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from syncrawl.errors import DiskFull
+from syncrawl.frontier import disk, load
+from syncrawl.frontier.disk import DiskFrontier
+from syncrawl.frontier.inspect import inspect
+from syncrawl.frontier.memory import MemoryFrontier
+from syncrawl.frontier.model import Batch, Entry, Finish
+from syncrawl.testing.clock import FakeClock
+from syncrawl.testing.frontiers import (
+    DurableFrontierContract,
+    FrontierContract,
+    by_host,
+    entry,
+    successor,
+)
+
+RULES = "rules-1"
+
+
+class TestMemoryFrontier(FrontierContract):
+    surplus = 0
+
+    def make(self, tmp_path: Path, clock: FakeClock, **options: Any) -> MemoryFrontier:
+        return MemoryFrontier(clock=clock, **options)
+
+
+class TestDiskFrontier(DurableFrontierContract):
+    def make(self, tmp_path: Path, clock: FakeClock, **options: Any) -> DiskFrontier:
+        return DiskFrontier(tmp_path / "state", clock=clock, fingerprint_rules=RULES, **options)
+
+
+# -- the durable frontier against the reference ---------------------------------------
+
+HOSTS = ("a.test", "b.test:8080", "[::1]:1")
+PATHS = st.integers(0, 11)
+FOUND = st.lists(
+    st.builds(
+        lambda path, host, priority, depth: entry(path, host, priority=priority, depth=depth),
+        PATHS,
+        st.sampled_from(HOSTS),
+        st.integers(0, 1),
+        st.integers(0, 4),
+    ),
+    max_size=12,
+)
+NOTES = st.dictionaries(st.sampled_from(["a/1", "a/2", "b"]), st.sampled_from([b"", b"x", b"yy"]))
+
+
+def plain(one: Entry) -> tuple[object, ...]:
+    """An entry but for the place it lies in."""
+    return tuple(getattr(one, name) for name in one.__struct_fields__[:-2])
+
+
+def copy(one: Entry) -> Entry:
+    return Entry(*plain(one))  # type: ignore[arg-type]
+
+
+@contextmanager
+def failing(frontier: DiskFrontier, after: int) -> Iterator[None]:
+    """The disk is full from the write after `after` writes on."""
+    cache = frontier._cache
+    left = iter(range(after))
+
+    def put(*args: Any) -> Any:
+        if next(left, None) is None:
+            full = sqlite3.OperationalError("database or disk is full (on purpose)")
+            full.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise full
+        return type(cache).set(cache, *args)
+
+    with mock.patch.object(cache, "set", put):
+        yield
+
+
+class Comparison(RuleBasedStateMachine):
+    """Random commits, takes, times and restarts: both frontiers show the same.
+
+    Small rows, so that commits span several; one `due` a batch, as the order within a
+    commit is only promised up to its rows.
+    """
+
+    track_depth = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.clock = FakeClock()
+        self.memory = MemoryFrontier(
+            clock=self.clock, queue_of=by_host, track_depth=self.track_depth
+        )
+        self.memory.open()
+        self.patches = [
+            mock.patch.object(disk, "_BUNDLE_SIZE", 3),
+            mock.patch.object(disk, "_KEEP_FRESH", 5),
+            mock.patch.object(load, "_MANY_ROWS", 2),
+            mock.patch.object(load, "_LONG", 64),
+        ]
+        for patch in self.patches:
+            patch.start()
+        self.held: list[tuple[Entry, Entry]] = []
+        self.met: set[int] = set()
+        self.disk = self._open()
+
+    def teardown(self) -> None:
+        self.disk.close()
+        for patch in self.patches:
+            patch.stop()
+        self.directory.cleanup()
+
+    def _open(self) -> DiskFrontier:
+        frontier = DiskFrontier(
+            Path(self.directory.name, "state"),
+            clock=self.clock,
+            queue_of=by_host,
+            fingerprint_rules=RULES,
+            track_depth=self.track_depth,
+        )
+        frontier.open()
+        return frontier
+
+    def _batches(self, found: list[Entry], ends: list[str], delay: int) -> tuple[Batch, Batch]:
+        """The same batch for both; what is held ends as `ends` says, "hold" keeps it."""
+        ours, theirs = Batch(), Batch()
+        ours.found = [copy(one) for one in found]
+        theirs.found = [copy(one) for one in found]
+        due = self.clock.wall() + delay if delay else 0.0
+        for pair, end in zip(self.held, ends, strict=False):
+            for batch, one in zip((ours, theirs), pair, strict=True):
+                if end in ("done", "failed", "dropped"):
+                    batch.finished.append(Finish(one, end, f"{end}-reason"))  # type: ignore[arg-type]
+                elif end == "retry":
+                    batch.moved.append((one, successor(one, attempts=one.attempts + 1, due=due)))
+                elif end == "hop":
+                    target = f"http://{HOSTS[one.fp % 3]}/hop"
+                    batch.moved.append((one, successor(one, target=target, hops=1, due=due)))
+        return ours, theirs
+
+    @rule(
+        found=FOUND,
+        ends=st.lists(
+            st.sampled_from(["done", "done", "failed", "dropped", "retry", "hop", "hold"])
+        ),
+        delay=st.sampled_from([0, 5]),
+        aliases=st.lists(PATHS, max_size=2),
+        notes=NOTES,
+    )
+    def commit(
+        self,
+        found: list[Entry],
+        ends: list[str],
+        delay: int,
+        aliases: list[int],
+        notes: dict[str, bytes],
+    ) -> None:
+        ours, theirs = self._batches(found, ends, delay)
+        ours.aliases = theirs.aliases = [entry(path, "a.test").fp for path in aliases]
+        ours.notes = theirs.notes = notes
+        assert self.disk.commit(ours) == self.memory.commit(theirs)
+        self.held = [
+            pair for pair, end in zip(self.held, ends, strict=False) if end == "hold"
+        ] + self.held[len(ends) :]
+        self.met.update(one.fp for one in found)
+        self.met.update(ours.aliases)
+
+    @rule(found=FOUND, ends=st.lists(st.sampled_from(["done", "retry"])), after=st.integers(0, 6))
+    def fail_to_commit(self, found: list[Entry], ends: list[str], after: int) -> None:
+        batch, _ = self._batches(found, ends, 0)
+        batch.notes = {"a/1": b"torn", "b": b"torn", "c": b"torn"}
+        with failing(self.disk, min(after, 3)), pytest.raises(DiskFull):
+            self.disk.commit(batch)
+
+    @rule(queue=st.sampled_from(HOSTS), limit=st.integers(0, 9))
+    def take(self, queue: str, limit: int) -> None:
+        ours = self.disk.take(queue, limit)
+        theirs = self.memory.take(queue, max(limit, len(ours)))
+        assert [plain(one) for one in ours] == [plain(one) for one in theirs]
+        assert len(ours) < limit + 3
+        self.held.extend(zip(ours, theirs, strict=True))
+
+    @rule(seconds=st.integers(0, 7))
+    def ripen(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+        wall = self.clock.wall()
+        assert self.disk.ripen(wall) == self.memory.ripen(wall)
+
+    @rule(crash=st.booleans())
+    def restart(self, crash: bool) -> None:
+        if not crash:
+            self.disk.close()
+        self.disk = self._open()
+        self.memory.open()
+        self.held = []
+
+    @precondition(lambda self: self.met)
+    @rule(data=st.data())
+    def look_up(self, data: st.DataObject) -> None:
+        fp = data.draw(st.sampled_from(sorted(self.met)))
+        found = inspect(Path(self.directory.name, "state"), fp)
+        assert found is not None
+        unfinished = {one.fp: one for one in self.memory._all()}
+        assert (found.state == "pending") == (fp in unfinished)
+        if found.entry is not None and fp in unfinished:
+            assert plain(found.entry) == plain(unfinished[fp])
+        if found.state in ("failed", "dropped"):
+            assert found.reason == f"{found.state}-reason"
+
+    @invariant()
+    def both_show_the_same(self) -> None:
+        ours, theirs = self.disk, self.memory
+        assert ours.counts() == theirs.counts()
+        assert ours.counts().balanced()
+        assert dict(ours.unfinished_by_queue()) == dict(theirs.unfinished_by_queue())
+        assert list(ours.backlog()) == list(theirs.backlog())
+        assert ours.next_due() == theirs.next_due()
+        assert dict(ours.notes("a/")) == dict(theirs.notes("a/"))
+        assert ours.note("b") == theirs.note("b")
+        assert {fp in ours.seen for fp in self.met} <= {True}
+        assert len(ours.seen) == len(theirs.seen)
+        for one, other in self.held:
+            assert plain(one) == plain(other)
+
+
+class ComparisonOfDepths(Comparison):
+    """The same with depths tracked."""
+
+    track_depth = True
+
+
+BOUNDED = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestComparison = Comparison.TestCase
+TestComparison.settings = BOUNDED
+TestComparisonOfDepths = ComparisonOfDepths.TestCase
+TestComparisonOfDepths.settings = BOUNDED
