@@ -212,7 +212,7 @@ def test_a_stale_connection_is_an_error_without_leave(client: Client) -> None:
         with pytest.raises(FetchError) as caught:
             fetcher.fetch(request(server.url()), lambda: False)
         assert (server.connections, len(server.targets)) == (1, 2)
-    assert caught.value.outcome == "connection"
+    assert (caught.value.outcome, caught.value.ours) == ("stale", True)
 
 
 def test_a_reused_connection_that_dies_within_the_head_is_not_retried(client: Client) -> None:

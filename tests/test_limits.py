@@ -13,13 +13,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from syncrawl.config.model import Config, HostConfig, HostRule, RetryConfig
 from syncrawl.engine.gates import GateKeys, HostMaker, limits_for
 from syncrawl.engine.ledger import HostTotals
-from syncrawl.errors import ConfigError
+from syncrawl.errors import ConfigError, FetchError
 from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.bucket import TokenBucket
 from syncrawl.limits.gate import NEVER, HostGate
 from syncrawl.limits.pause import RefusalPause
 from syncrawl.limits.retry import RetryBudget, RetryPolicy
-from syncrawl.limits.signals import RULES, UNREACHABLE, Fate, Signal, outcome_of_status, rule_of
+from syncrawl.limits.signals import (
+    RULES,
+    UNREACHABLE,
+    Fate,
+    Signal,
+    outcome_of_error,
+    outcome_of_status,
+    rule_of,
+)
 from syncrawl.testing.clock import FakeClock
 
 # Margin for sums of floats, far below anything a limit is about.
@@ -481,8 +489,8 @@ FATES = {
         *("408", "425", "5xx", "timeout", "dns", "connect", "connection"),
         *("incomplete", "protocol"),
     },
-    Fate.REFUSED: {"throttled"},
-    Fate.AGAIN: {"redirect", "pressure", "stale", "proxy"},
+    Fate.REFUSED: {"throttled", "proxy"},
+    Fate.AGAIN: {"redirect", "pressure", "stale"},
     Fate.FAILED: {
         *("redirect_limit", "redirect_loop", "redirect_bad", "3xx", "4xx", "tls", "decode"),
         *("parse_error", "too_large", "address", "url", "internal"),
@@ -526,6 +534,21 @@ def test_every_status_is_an_outcome_of_the_table() -> None:
 )
 def test_statuses_that_matter(status: int, outcome: str) -> None:
     assert outcome_of_status(status) == outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ours", "counted"),
+    [
+        ("connect", False, "connect"),
+        ("connect", True, "pressure"),  # no file descriptor left
+        ("pressure", True, "pressure"),
+        ("proxy", True, "proxy"),
+        ("made_up", True, "made_up"),
+    ],
+)
+def test_an_error_of_our_own_doing_blames_no_host(outcome: str, ours: bool, counted: str) -> None:
+    error = FetchError("no", outcome=outcome, ours=ours)
+    assert outcome_of_error(error) == counted
 
 
 def test_an_outcome_nobody_knows_blames_no_host() -> None:

@@ -269,7 +269,7 @@ class Crawl:
             self._stop = end
         rooms = self._rooms
         if rooms is not None:
-            rooms.inbox.wake()
+            rooms.inbox.poke()
 
     def __repr__(self) -> str:
         state = "not started" if self._pressure is None else repr(self._rooms)

@@ -33,6 +33,20 @@ class CommitInbox(MeteredQueue[Parsed]):
             self.not_empty.notify()
             self._urgent.notify()
 
+    def poke(self) -> None:
+        """`wake` for a signal handler: does nothing where the mutex is taken, so never blocks.
+
+        The handler may have interrupted the very thread that holds the mutex; the commit
+        loop's heartbeat then sees what the handler has set.
+        """
+        if self.mutex.acquire(blocking=False):
+            try:
+                self._flag = True
+                self.not_empty.notify()
+                self._urgent.notify()
+            finally:
+                self.mutex.release()
+
     def put(self, item: Parsed, block: bool = True, timeout: float | None = None) -> None:
         super().put(item, block, timeout)
         if 2 * len(self.queue) >= self.maxsize:

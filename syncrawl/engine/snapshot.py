@@ -25,6 +25,7 @@ class Pressure:
         self._clock = clock
         self._started = clock.monotonic()
         self._seconds_before = rooms.ledger.life.seconds
+        self._pages_before = {key: host.pages for key, host in rooms.ledger.hosts.items()}
         self._first = self._reading()
         self._last: Reading | None = None
         self._recent = RecentReadings()
@@ -85,6 +86,7 @@ class Pressure:
             now = live.get(key)
             requests = now.requests if now else sums.get("requests", 0)
             paused = now.paused_until if now else sums.get("paused_until", 0.0)
+            fresh = sums.get("pages", 0) - self._pages_before.get(key, 0)
             hosts[key] = {
                 "pages": sums.get("pages", 0),
                 "requests": requests,
@@ -94,7 +96,8 @@ class Pressure:
                 "limit": now.limit if now else 0,
                 "paused_until": paused or None,
                 "retry_share": round(sums.get("retries", 0) / max(1, requests), 6),
-                "rate": round(sums.get("pages", 0) / seconds, 3) if seconds else 0.0,
+                # Pages a second in this run.
+                "rate": round(fresh / seconds, 3) if seconds else 0.0,
                 "outcomes": sums.get("outcomes", {}),
                 "health": round(sums.get("health", 1.0), 3),
             }

@@ -89,6 +89,7 @@ def _connected(address: Address, port: int, seconds: float) -> DeadlineSocket:
         sock.settimeout(seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.connect((address.text, port))
+        sock.arm()
     except BaseException:
         sock.close()
         raise

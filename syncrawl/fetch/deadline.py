@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 READ_BUFFER = 32 * 1024
 """Bytes asked of the kernel at once: a usual page with its header in one call."""
+
+
+# A request head up to this size goes to the kernel in one call.
+_ONE_SEND = 8 * 1024
 
 
 class DeadlineExceeded(TimeoutError):
@@ -141,34 +146,92 @@ class making:
 
 
 class DeadlineSocket(socket.socket):
-    """A TCP socket whose every blocking call is held to the thread's exchange."""
+    """A TCP socket whose every blocking call is held to the thread's exchange.
+
+    Once `armed`, its timeouts are the kernel's (SO_RCVTIMEO, SO_SNDTIMEO), not Python's:
+    Python would poll before each call, and with many threads the interpreter lock that is let go
+    and taken back a second time costs more than the call.
+    """
+
+    _receive_limit = 0.0
+    _send_limit = 0.0
+
+    def arm(self) -> None:
+        """Leave waiting to the kernel from now on; the connection stands."""
+        self.settimeout(None)
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         exchange = _current.exchange
         if exchange is None:
             return super().recv_into(buffer, nbytes, flags)
-        self.settimeout(exchange.limit(exchange.read_timeout))
-        count = super().recv_into(buffer, nbytes, flags)
+        self._limit_receive(exchange)
+        try:
+            count = super().recv_into(buffer, nbytes, flags)
+        except BlockingIOError:
+            raise TimeoutError("nothing came in the time allowed") from None
         if count and exchange.first_byte_at is None and exchange.phase == "headers":
             exchange.first_byte_at = exchange.clock.monotonic()
         return count
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:
-        _hold(self.settimeout)
-        return super().recv(bufsize, flags)
+        exchange = _current.exchange
+        if exchange is not None:
+            self._limit_receive(exchange)
+        try:
+            return super().recv(bufsize, flags)
+        except BlockingIOError:
+            raise TimeoutError("nothing came in the time allowed") from None
 
     def send(self, data: Any, flags: int = 0) -> int:
-        _hold(self.settimeout)
-        return super().send(data, flags)
+        self._limit_send()
+        try:
+            return super().send(data, flags)
+        except BlockingIOError:
+            raise TimeoutError("nothing could be sent in the time allowed") from None
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        # The C loop treats the timeout as a bound for the whole of `data`.
-        _hold(self.settimeout)
-        super().sendall(data, flags)
+        if len(data) > _ONE_SEND and self.gettimeout() is None:
+            # More than one call to the kernel: only Python's own loop bounds them together.
+            _hold(self.settimeout)
+            try:
+                super().sendall(data, flags)
+            finally:
+                self.settimeout(None)
+            return
+        self._limit_send()
+        try:
+            super().sendall(data, flags)
+        except BlockingIOError:
+            raise TimeoutError("nothing could be sent in the time allowed") from None
 
     def makefile(self, *args: Any, **kwargs: Any) -> Any:
         # Only http.client asks, always for "rb", and without naming a buffer size.
         return super().makefile("rb", READ_BUFFER)
+
+    def _limit_receive(self, exchange: Exchange) -> None:
+        limit = exchange.limit(exchange.read_timeout)
+        if self.gettimeout() is not None:
+            self.settimeout(limit)
+        elif limit != self._receive_limit:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(limit))
+            self._receive_limit = limit
+
+    def _limit_send(self) -> None:
+        exchange = _current.exchange
+        if exchange is None:
+            return
+        limit = exchange.limit(exchange.read_timeout)
+        if self.gettimeout() is not None:
+            self.settimeout(limit)
+        elif limit != self._send_limit:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(limit))
+            self._send_limit = limit
+
+
+def _timeval(seconds: float) -> bytes:
+    """struct timeval (sys/time.h); never zero, which would mean no limit."""
+    microseconds = max(1, int(seconds * 1e6))
+    return struct.pack("@ll", *divmod(microseconds, 1_000_000))
 
 
 class DeadlineTLSSocket(ssl.SSLSocket):

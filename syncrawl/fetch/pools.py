@@ -16,7 +16,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util.connection import is_connection_dropped
 
 from syncrawl.fetch.connect import Connection, Link, PlainConnection, TlsConnection
-from syncrawl.fetch.deadline import current_exchange
+from syncrawl.fetch.deadline import Exchange, current_exchange
 from syncrawl.fetch.resolve import is_private
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 60.0
 """An idle connection older than this is not used again: middle boxes forget it in silence."""
+
+YOUNG_SECONDS = 0.02
+"""An idle connection younger than this is used unseen; a dead one then costs a resend."""
 
 MAX_POOLS = 4096
 """Pool objects kept; they hold no connection, so the bound is about memory only."""
@@ -149,6 +152,11 @@ class TlsPool(HTTPSConnectionPool):
 Pool = PlainPool | TlsPool
 
 
+def _is_young(connection: Connection, exchange: Exchange) -> bool:
+    """Whether asking the kernel if it still stands would cost more than the rare resend."""
+    return exchange.clock.monotonic() - connection.idle_since < YOUNG_SECONDS
+
+
 def _usable(pool: Pool) -> Connection | None:
     """An idle connection that is still open and that this exchange may use."""
     exchange = current_exchange()
@@ -157,8 +165,9 @@ def _usable(pool: Pool) -> Connection | None:
         if connection is None:
             return None
         private = not exchange.allow_private and is_private(connection.address or "")
-        if not (private and connection.link.route is None) and not is_connection_dropped(
-            connection
+        refused = private and connection.link.route is None
+        if not refused and (
+            _is_young(connection, exchange) or not is_connection_dropped(connection)
         ):
             exchange.reused = True
             exchange.address = connection.address

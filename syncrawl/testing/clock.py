@@ -28,7 +28,8 @@ class FakeClock:
         self._wall_offset = wall - start
         # Guards _now, _wall_offset and _waiting; notified when _waiting grows.
         self._changed = threading.Condition()
-        self._waiting: list[threading.Condition] = []
+        # One entry a wait, so that a thread strikes out itself and no other on its condition.
+        self._waiting: dict[object, threading.Condition] = {}
 
     def monotonic(self) -> float:
         """Seconds; the origin is `start`."""
@@ -51,8 +52,9 @@ class FakeClock:
         """
         if timeout is not None and timeout <= 0:
             return
+        entry = object()
         with self._changed:
-            self._waiting.append(condition)
+            self._waiting[entry] = condition
             self._changed.notify_all()
         try:
             condition.wait()
@@ -60,8 +62,7 @@ class FakeClock:
             with self._changed:
                 # Absent where `advance` woke us: it strikes out whom it wakes, so that a
                 # test never counts a thread that has been woken but has not run yet.
-                if condition in self._waiting:
-                    self._waiting.remove(condition)
+                self._waiting.pop(entry, None)
 
     def advance(self, seconds: float) -> None:
         """Move both clocks by `seconds` and wake every waiting thread to look again."""
@@ -69,8 +70,8 @@ class FakeClock:
             raise ValueError("time does not go back; shift_wall() moves the wall clock")
         with self._changed:
             self._now += seconds
-            woken, self._waiting = self._waiting, []
-        for condition in dict.fromkeys(woken):
+            woken, self._waiting = self._waiting, {}
+        for condition in dict.fromkeys(woken.values()):
             with condition:
                 condition.notify_all()
 
