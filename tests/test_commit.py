@@ -773,7 +773,8 @@ def test_a_first_attempt_is_one_first_attempt() -> None:
 def test_refusals_spend_no_retry_budget_in_the_next_run_either() -> None:
     bench = Bench(start=64)
     bench.seed(*(f"http://a/{n}" for n in range(20)))
-    batch = [bench.parsed(bench.lease(), "throttled", retry_after=1.0) for _ in range(16)]
+    leases = [bench.lease() for _ in range(16)]
+    batch = [bench.parsed(lease, "throttled", retry_after=1.0) for lease in leases]
     bench.step(*batch)
     packed = bench.frontier.note("host/a")
     assert packed is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -233,7 +234,10 @@ def test_retry_after_pauses_the_host_and_costs_no_attempt(tmp_path: Path) -> Non
 
     with Site(Host(pages=answer)) as site:  # type: ignore[arg-type] # any answer will do
         config = settings(
-            tmp_path, [site.hosts[0].url()], host={"start": 1, "ceiling": 1}, retry={"max_attempts": 1}
+            tmp_path,
+            [site.hosts[0].url()],
+            host={"start": 1, "ceiling": 1},
+            retry={"max_attempts": 1},
         )
         report = crawl(config)
         log = [one for one in site.hosts[0].log.exchanges if one.target != "/robots.txt"]
@@ -248,7 +252,7 @@ def test_crawl_delay_spaces_the_starts(tmp_path: Path) -> None:
     with Site(Host(pages=pages, robots="User-agent: *\nCrawl-delay: 0.1")) as site:
         crawl(settings(tmp_path, [site.hosts[0].url()]))
         starts = [one.started for one in site.hosts[0].log.exchanges if one.target != "/robots.txt"]
-    gaps = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(starts)]
     assert len(gaps) == 12
     assert sum(gaps) >= 12 * 0.1
     assert min(gaps) >= 0.095
@@ -428,9 +432,7 @@ def test_two_crawls_in_one_process_do_not_meet(tmp_path: Path) -> None:
         threads = []
         for folder, host in zip(folders, site.hosts, strict=True):
             folder.mkdir()
-            threads.append(
-                threading.Thread(target=crawl, args=[settings(folder, [host.url()])])
-            )
+            threads.append(threading.Thread(target=crawl, args=[settings(folder, [host.url()])]))
         for thread in threads:
             thread.start()
         for thread in threads:

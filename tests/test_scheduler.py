@@ -1075,6 +1075,13 @@ class Crew:
         assert lease is not None
         return lease
 
+    def next_host(self) -> str | None:
+        """Whose lease a worker takes next; None where nobody does."""
+        try:
+            return self.next().host.key
+        except queue.Empty:
+            return None
+
     def finish(self, lease: Lease, *, credit: bool = True) -> None:
         """Let the worker of `lease` end it and come back for another."""
         self._over[lease.id].put(credit)
@@ -1151,7 +1158,7 @@ def test_failed_robots_are_tried_again_by_a_sleeping_worker() -> None:
 
 @pytest.mark.xfail(
     strict=True,
-    raises=queue.Empty,
+    raises=AssertionError,
     reason="_sleep does not compare: with a watcher for t+10 asleep, an event at t+1 that arose in "
     "lease() (Crawl-delay, rate) or release() (pause) is watched by nobody until t+10",
 )
@@ -1169,12 +1176,12 @@ def test_a_nearer_event_is_watched_though_somebody_watches_a_later_one() -> None
         crew.finish(lease)
         crew.until_waiting(2)
         bench.clock.advance(1.1)
-        assert crew.next().host.key == "quick"
+        assert crew.next_host() == "quick"
 
 
 @pytest.mark.xfail(
     strict=True,
-    raises=queue.Empty,
+    raises=AssertionError,
     reason="_pass_on never calls the watcher: it sleeps on beside a host that is ready",
 )
 def test_who_watches_the_clock_is_called_when_all_others_are_busy() -> None:
@@ -1185,17 +1192,17 @@ def test_who_watches_the_clock_is_called_when_all_others_are_busy() -> None:
         assert crew.next().host.key == "slow"
         crew.until_waiting(2)
         bench.offer("quick", 2)
-        assert [crew.next().host.key for _ in range(2)] == ["quick"] * 2
+        assert [crew.next_host() for _ in range(2)] == ["quick"] * 2
 
 
 @pytest.mark.xfail(
     strict=True,
-    raises=queue.Empty,
+    raises=AssertionError,
     reason="_handful = min(8, max_items // 4) can exceed what slow exchanges leave of the credits: "
     "workers then wait for a handful that cannot come together before a slow host answers",
 )
 def test_a_single_credit_is_enough_while_slow_hosts_hold_the_others() -> None:
-    bench = Bench(config(workers=60, max_items=32, start=40, ceiling=64), clock=PunctualClock())
+    bench = Bench(config(workers=100, max_items=32, start=40, ceiling=64), clock=PunctualClock())
     bench.offer("slow", 31)
     assert all(bench.take().host.key == "slow" for _ in range(30))
     bench.offer("quick", 3)
@@ -1206,7 +1213,7 @@ def test_a_single_credit_is_enough_while_slow_hosts_hold_the_others() -> None:
         crew.until_waiting(2)
         bench.scheduler.give_credit()
         bench.scheduler.give_credit()
-        crew.next()
+        assert crew.next_host() == "quick"
 
 
 class World:
