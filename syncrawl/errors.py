@@ -107,6 +107,8 @@ class FetchError(SyncrawlError):
     charged, no signal goes to the host).
     """
 
+    exit_code = EXIT_CONDITION
+
     def __init__(
         self,
         message: str,

@@ -124,28 +124,33 @@ class Committer:
 
     def step(self, items: list[Parsed]) -> None:
         """Commit one batch and refill. Raises StopCondition where it cannot be made durable."""
+        hosts: set[str] = set()
+        with self._ledger.transaction():
+            touched = self._commit(items, hosts)
+        self._scheduler.settle_all([(i.fetched.lease, i.fetched.is_page) for i in items])
+        for key in hosts:
+            self._retire_if_capped(key)
+        self._refill(touched)
+        self.publish()
+
+    def _commit(self, items: list[Parsed], hosts: set[str]) -> set[str]:
+        """Count, write and commit; fills `hosts` with those concerned. The queues that grew."""
         batch = Batch()
         records: list[Record] = []
-        hosts: set[str] = set()
         bodies: list[int] = []
         with self._ledger.lock:
             for item in items:
                 self._take(item, batch, hosts, bodies)
                 if item.fetched.is_page:
                     records.extend(item.records)
-            self._take_notes(batch)
+            self._take_notes(batch, hosts)
             self._take_seeds(batch)
-        touched: set[str] = set()
-        if batch or records:
-            if records:
-                batch.notes[TOKENS] = self._outputs.write(records)
-            self._write_counters(batch, hosts, bodies)
-            touched = self._frontier.commit(batch)
-        self._scheduler.settle_all([(i.fetched.lease, i.fetched.is_page) for i in items])
-        for key in hosts:
-            self._retire_if_capped(key)
-        self._refill(touched)
-        self.publish()
+        if not (batch or records or hosts):
+            return set()
+        if records:
+            batch.notes[TOKENS] = self._outputs.write(records)
+        self._write_counters(batch, hosts, bodies)
+        return self._frontier.commit(batch)
 
     def publish(self, every: float = 1.0) -> None:
         """Let other threads see the frontier's numbers, which they may not read themselves."""
@@ -165,10 +170,11 @@ class Committer:
         hosts.add(key)
         rule = rule_of(fetched.outcome)
         host = self._ledger.host(key)
-        host.note(fetched.outcome, good=rule.signal in (Signal.SUCCESS, Signal.ANSWER))
-        if not entry.attempts and not entry.refusals and not entry.hops:
+        ours = rule.signal is Signal.NOTHING
+        good = rule.signal in (Signal.SUCCESS, Signal.ANSWER)
+        host.note(fetched.outcome, good=None if ours else good)
+        if not (ours or entry.attempts or entry.refusals or entry.hops):
             host.first_attempts += 1
-            self._ledger.budget(key).first_attempts += 1
         for totals in self._ledger.each():
             bump(totals.outcomes, fetched.outcome)
             totals.wire_bytes += fetched.wire_bytes
@@ -215,7 +221,7 @@ class Committer:
         assert entry is not None
         if item.fetched.final or not self._retry.may_retry(entry.attempts + 1):
             return False
-        return self._ledger.budget(item.fetched.lease.host.key).spend()
+        return self._ledger.spend_retry(item.fetched.lease.host.key)
 
     def _successor(self, item: Parsed, fate: Fate) -> Entry:
         """The entry that stands for the same URL from now on."""
@@ -273,8 +279,9 @@ class Committer:
 
     # -- what others left to be written ------------------------------------------------
 
-    def _take_notes(self, batch: Batch) -> None:
+    def _take_notes(self, batch: Batch, hosts: set[str]) -> None:
         notes = self._scheduler.take_notes()
+        hosts |= notes.paused
         for entry, reason in notes.dropped:
             self._drop(entry, reason, batch)
             for totals in self._ledger.each():
@@ -282,6 +289,7 @@ class Committer:
         for origin, packed in notes.robots:
             batch.notes[ROBOTS + origin] = packed
             self._robots_looked_up.add(origin)
+        self._ends.extend(Finish(entry, "failed", verdict) for entry, verdict in notes.failed)
         for key, verdict in notes.verdicts:
             self._log.warning("host given up", host=key, verdict=verdict)
             self._fail_host(key, verdict)

@@ -127,8 +127,9 @@ class FetchStep:
             return True
         fetched = Fetched(lease, "internal")
         try:
-            fetched = self._fetch(lease)
+            self._fetch(fetched)
         except Exception as exc:  # noqa: BLE001 - one bad item never ends a worker
+            fetched.outcome = "internal"
             fetched.detail = f"{type(exc).__name__}: {exc}"
             self._log.error("fetch step failed", url=lease.url, error=fetched.detail)
         finally:
@@ -140,12 +141,13 @@ class FetchStep:
             self._on_proxy_refused(fetched.detail)
         return True
 
-    def _fetch(self, lease: Lease) -> Fetched:
+    def _fetch(self, result: Fetched) -> None:
         """Fetch the lease's URL and follow redirects as far as this slot may."""
+        lease = result.lease
         entry = lease.entry
         assert entry is not None
         url = lease.url
-        result = Fetched(lease, "internal", hops=entry.hops)
+        result.hops = entry.hops
         started = self._clock.monotonic()
         while True:
             result.final_url = url
@@ -170,7 +172,6 @@ class FetchStep:
             url = next_url
         result.elapsed = self._clock.monotonic() - started
         result.fetched_at = self._clock.wall()
-        return result
 
     def _conclude(self, result: Fetched, response: Response) -> None:
         result.outcome = outcome_of_status(response.status)

@@ -7,7 +7,8 @@ transactions, so they are exactly as old as the URLs' states.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -28,6 +29,10 @@ class Totals(msgspec.Struct):
     outcomes: dict[str, int] = {}
     refused: dict[str, int] = {}
     dropped: dict[str, int] = {}
+
+    def copy(self) -> Totals:
+        groups = {name: dict(group) for name, group in self.groups().items()}
+        return msgspec.structs.replace(self, **groups)
 
     def numbers(self) -> dict[str, float]:
         """The plain sums by name."""
@@ -51,20 +56,30 @@ class Totals(msgspec.Struct):
 
 
 class HostTotals(msgspec.Struct):
-    """One host's sums. `paused_until` is wall-clock seconds; `answered` once it ever did."""
+    """One host's sums. `retries` are all requests that repeated an earlier one, `spent` those
+    that cost its retry budget; `paused_until` is wall-clock seconds.
+    """
 
     pages: int = 0
     requests: int = 0
     first_attempts: int = 0
     retries: int = 0
+    spent: int = 0
     outcomes: dict[str, int] = {}
     paused_until: float = 0.0
     health: float = 1.0
 
-    def note(self, outcome: str, *, good: bool) -> None:
-        """Count one outcome; health is its moving average over about 20 of them."""
-        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self.health += ((1.0 if good else 0.0) - self.health) / 20.0
+    def note(self, outcome: str, *, good: bool | None) -> None:
+        """Count one outcome; health is the moving average of about 20 of them.
+
+        `good` None: the outcome says nothing about the host.
+        """
+        bump(self.outcomes, outcome)
+        if good is not None:
+            self.health += (float(good) - self.health) / 20.0
+
+    def copy(self) -> HostTotals:
+        return msgspec.structs.replace(self, outcomes=dict(self.outcomes))
 
     def copied(self) -> dict[str, Any]:
         """The sums by name, sharing nothing that changes."""
@@ -81,7 +96,9 @@ class Ledger:
         self.run = Totals()
         self.hosts: dict[str, HostTotals] = {}
         self._ratio = retry_ratio
-        self._budgets: dict[str, RetryBudget] = {}
+        # Inside `transaction`: hosts as they were before it, and bodies met in it.
+        self._saved_hosts: dict[str, HostTotals] | None = None
+        self._new_bodies: list[int] = []
         # Body hashes, for counting duplicates.
         self._bodies: set[int] = set()
 
@@ -97,16 +114,17 @@ class Ledger:
         found = self.hosts.get(key)
         if found is None:
             found = self.hosts[key] = HostTotals()
+        if self._saved_hosts is not None and key not in self._saved_hosts:
+            self._saved_hosts[key] = found.copy()
         return found
 
-    def budget(self, key: str) -> RetryBudget:
-        """The retry budget of host `key`, over the life of the state (commit thread)."""
-        budget = self._budgets.get(key)
-        if budget is None:
-            host = self.host(key)
-            budget = RetryBudget(self._ratio, host.first_attempts, host.retries)
-            self._budgets[key] = budget
-        return budget
+    def spend_retry(self, key: str) -> bool:
+        """Take one retry out of host `key`'s budget, over the life of the state."""
+        host = self.host(key)
+        if not RetryBudget(self._ratio, host.first_attempts, host.spent).spend():
+            return False
+        host.spent += 1
+        return True
 
     def add_bodies(self, hashes: Iterable[int]) -> None:
         """Take up known body hashes (commit thread)."""
@@ -117,7 +135,27 @@ class Ledger:
         if body_hash in self._bodies:
             return True
         self._bodies.add(body_hash)
+        self._new_bodies.append(body_hash)
         return False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Counting in the body stands only if the body ends well: what is not committed is
+        not counted (commit thread; the body takes the lock where it counts).
+        """
+        self._saved_hosts = {}
+        self._new_bodies = []
+        life, run = self.life.copy(), self.run.copy()
+        try:
+            yield
+        except BaseException:
+            with self.lock:
+                self.life, self.run = life, run
+                self.hosts.update(self._saved_hosts)
+            self._bodies.difference_update(self._new_bodies)
+            raise
+        finally:
+            self._saved_hosts = None
 
     def each(self) -> tuple[Totals, Totals]:
         """Life and run, for an update made to both (call with the lock held)."""

@@ -106,7 +106,11 @@ class RobotsStep:
             self._scheduler.release(lease, signal, retry_after=retry_after)
             self._scheduler.settle(lease, page=False)
             self._scheduler.give_credit()
+        try:
             self._apply(job, outcome, moved, kept)
+        except Exception as exc:  # noqa: BLE001 - an engine is a plugin and may raise anything
+            self._log.error("robots rules failed", origin=job.origin, error=repr(exc))
+            self._scheduler.robots_failed(job, "internal")
 
     def load(self, packed: bytes) -> RobotsRules | None:
         """Rules kept by an earlier run, put in force; None where they are too old or unusable."""

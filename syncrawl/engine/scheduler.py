@@ -29,6 +29,10 @@ from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
 _SOON = 5.0
 # What no later try can change: the address policy refuses the host, or its name is no name.
 _HOPELESS = frozenset({"address", "url"})
+# Seconds that outdated rules stand after a vain try to renew them.
+_STALE_RULES = 3600.0
+# The longest wait between two tries for a robots.txt that is not known yet, in seconds.
+_ROBOTS_BACKOFF = 300.0
 # Connect failures in a row, with no answer ever, after which a host is given up at once.
 _DEAD_AFTER = 10
 
@@ -39,6 +43,10 @@ class Notes:
 
     dropped: list[tuple[Entry, str]] = field(default_factory=list)
     robots: list[tuple[str, bytes]] = field(default_factory=list)
+    # Entries of hosts given up, with the verdict.
+    failed: list[tuple[Entry, str]] = field(default_factory=list)
+    # Hosts that were paused; a pause outlives the process.
+    paused: set[str] = field(default_factory=set)
     # Hosts given up, with the verdict.
     verdicts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -118,7 +126,8 @@ class Scheduler:
         self._later_jobs: list[tuple[float, int, Host, RobotsJob]] = []
         self._active = 0
         self._hungry = 0
-        self._credits = config.queues.max_items
+        self._bound = self._credits = config.queues.max_items
+        self._exchanging = 0
         self._handful = max(1, min(8, self._credits // 4))
         # Whether max_pages_per_host may hold ready hosts back until something is settled.
         self._capped = bool(config.scope.max_pages_per_host)
@@ -161,8 +170,11 @@ class Scheduler:
             host = lease.host
             if url is not None and self._queue_of(host_of(url)) != host.key:
                 return False
-            if not host.gate.try_readmit(self._clock.monotonic()):
+            now = self._clock.monotonic()
+            if not host.gate.try_readmit(now):
                 return False
+            # It may have taken the last token: the host is then no longer ready.
+            self._place(host, now)
             self._requests += 1
             return True
 
@@ -174,6 +186,7 @@ class Scheduler:
             lease.released = True
             host = lease.host
             host.gate.release()
+            self._exchanging -= 1
             now = self._clock.monotonic()
             if lease.unproven:
                 self._unproven_in_flight -= 1
@@ -211,31 +224,16 @@ class Scheduler:
     def robots_moved(self, job: RobotsJob) -> None:
         """A robots.txt redirects to another gate: go on there, admitted like anything else."""
         with self._lock:
-            self._queue_job(job)
+            if self._host(self._queue_of(host_of(job.url))).verdict is not None:
+                self._robots_failed(job, "connect")
+            else:
+                self._queue_job(job)
             self._wake()
 
     def robots_failed(self, job: RobotsJob, outcome: str) -> None:
         """robots.txt is unreachable: nothing of the origin is fetched; try again later."""
         with self._lock:
-            host = self._host(self._queue_of(host_of(job.origin + "/")))
-            origin = host.origin(job.origin)
-            now = self._clock.monotonic()
-            origin.failures += 1
-            if origin.rules is not None:
-                # The rules we have stay in force meanwhile (RFC 9309 section 2.3.1.4).
-                origin.expires_at = now + 3600.0
-                origin.asking = False
-                return
-            if outcome in _HOPELESS:
-                self._give_up(host, outcome)
-                return
-            tried = origin.failures >= self._robots_attempts
-            if tried and outcome in UNREACHABLE and not host.proven:
-                self._give_up(host, "unreachable")
-                return
-            delay = min(300.0, 2.0 ** min(origin.failures, 12)) * self._rng.uniform(0.5, 1.0)
-            again = RobotsJob(job.origin, job.origin + "/robots.txt")
-            heapq.heappush(self._later_jobs, (now + delay, next(self._sequence), host, again))
+            self._robots_failed(job, outcome)
             self._wake()
 
     def drop(self, entries: Iterable[Entry], reason: str) -> None:
@@ -254,8 +252,12 @@ class Scheduler:
         """An item left the `fetched` queue."""
         with self._lock:
             self._credits += 1
-            # Waiting for a handful saves a thread switch an item while parse is the slow one.
-            if self._waiting["credit"] and self._credits >= self._handful:
+            if not self._waiting["credit"]:
+                return
+            # Waiting for a handful saves a thread switch an item while parse is the slow one;
+            # where nothing is queued, no more will come before an exchange ends.
+            queued = self._bound - self._credits - self._exchanging
+            if self._credits >= self._handful or queued <= 0:
                 self._wake()
 
     # -- commit thread ----------------------------------------------------------------
@@ -276,6 +278,9 @@ class Scheduler:
         again = []
         with self._lock:
             host = self._host(key)
+            if host.verdict is not None:
+                self._notes.failed += [(entry, host.verdict) for entry in (*ready, *unknown)]
+                ready, unknown = [], []
             if not host.loaded:
                 host.loaded = True
                 host.refilled_at = self._clock.monotonic()
@@ -294,7 +299,7 @@ class Scheduler:
             self._want(host)
             self._place(host, self._clock.monotonic())
             self._wake()
-            wanted = bool(self._wanted)
+            wanted = bool(self._wanted or self._notes.failed)
         if wanted:
             self._on_wanted()
         return again
@@ -487,6 +492,7 @@ class Scheduler:
         host.since_refill += 1
         self._leases[lease.id] = lease
         self._credits -= 1
+        self._exchanging += 1
         self._requests += 1
         if not host.proven:
             lease.unproven = True
@@ -558,13 +564,16 @@ class Scheduler:
 
     def _want(self, host: Host) -> None:
         """Ask for a refill where the window runs low and the frontier has more."""
-        if host.more and not host.wanted and len(host.window) <= host.target // 2:
+        if host.more and not host.wanted and host.depth <= host.target // 2:
             host.wanted = True
             self._wanted.add(host.key)
 
     def _sleep(self, now: float, reason: str) -> None:
         """Wait for a change. One waiter at a time watches the clock, the others do not."""
         due = self._next_event() if reason in ("politeness", "pages") else None
+        if due is not None and self._watcher_due is not None and due < self._watcher_due:
+            # What this worker did brought the next event nearer than the watcher knows.
+            self._timer.notify()
         self._waiting[reason] += 1
         if due is not None and self._watcher_due is None:
             self._watcher_due = due
@@ -594,10 +603,12 @@ class Scheduler:
 
     def _pass_on(self) -> None:
         """A lease was taken: let another worker look at what is left."""
-        if not self._followers:
-            return
-        unwatched = self._watcher_due is None and self._next_event() is not None
-        if unwatched or (self._credits and self._first_ready_exists()):
+        if self._credits and self._first_ready_exists():
+            if self._followers:
+                self._ready.notify()
+            elif self._watcher_due is not None:
+                self._timer.notify()
+        elif self._followers and self._watcher_due is None and self._next_event() is not None:
             self._ready.notify()
 
     def _next_event(self) -> float | None:
@@ -627,12 +638,10 @@ class Scheduler:
             return
         if signal is Signal.REFUSAL:
             host.gate.limiter.on_refusal(now, lease.admitted_at)
-            if retry_after:
-                host.gate.pause(now + retry_after)
-            else:
-                seconds = host.pause.on_refusal(now, at_floor=host.gate.limiter.at_floor)
-                if seconds:
-                    host.gate.pause(now + seconds)
+            seconds = retry_after or host.pause.on_refusal(now, at_floor=host.gate.limiter.at_floor)
+            if seconds:
+                host.gate.pause(now + seconds)
+                self._notes.paused.add(host.key)
         elif outcome in UNREACHABLE:
             host.connect_failures += 1
         if host.failing_since is None:
@@ -643,11 +652,39 @@ class Scheduler:
         elif unreachable and not host.proven and host.connect_failures >= _DEAD_AFTER:
             self._give_up(host, "unreachable")
 
+    def _robots_failed(self, job: RobotsJob, outcome: str) -> None:
+        host = self._host(self._queue_of(host_of(job.origin + "/")))
+        origin = host.origin(job.origin)
+        now = self._clock.monotonic()
+        origin.failures += 1
+        if origin.rules is not None:
+            # The rules we have stay in force meanwhile (RFC 9309 section 2.3.1.4).
+            origin.expires_at = now + _STALE_RULES
+            origin.asking = False
+            return
+        if outcome in _HOPELESS:
+            self._give_up(host, outcome)
+            return
+        tried = origin.failures >= self._robots_attempts
+        if tried and outcome in UNREACHABLE and not host.proven:
+            self._give_up(host, "unreachable")
+            return
+        longest = min(_ROBOTS_BACKOFF, 2.0 ** min(origin.failures, 12))
+        due = now + longest * self._rng.uniform(0.5, 1.0)
+        again = RobotsJob(job.origin, job.origin + "/robots.txt")
+        heapq.heappush(self._later_jobs, (due, next(self._sequence), host, again))
+
     def _give_up(self, host: Host, verdict: str) -> None:
-        if host.verdict is None:
-            host.verdict = verdict
-            host.jobs.clear()
-            self._notes.verdicts.append((host.key, verdict))
+        if host.verdict is not None:
+            return
+        host.verdict = verdict
+        self._notes.verdicts.append((host.key, verdict))
+        jobs = list(host.jobs)
+        host.jobs.clear()
+        for job in jobs:
+            # Another host's robots.txt had moved here.
+            if self._queue_of(host_of(job.origin + "/")) != host.key:
+                self._robots_failed(job, "connect")
 
     def _host(self, key: str) -> Host:
         host = self._hosts.get(key)

@@ -93,11 +93,12 @@ class DiskFrontier:
     def open(self) -> bool:
         existed = reader.check(self._directory, self._rules)
         with translated(self._directory):
+            loaded = self._load() if existed else Loaded()
+            # Only now, when all is found sound, is anything written.
             self._cache = open_cache(self._directory)
-            if existed:
-                self._adopt(load(self._cache, self._queue_of, track_depth=self._track_depth))
-            else:
+            if not existed:
                 self._cache.set("meta", self._meta)
+            self._tidy(loaded)
             self._mark_as_ours()
         return existed
 
@@ -118,7 +119,9 @@ class DiskFrontier:
             with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(self._meta)
 
-    def _adopt(self, loaded: Loaded) -> None:
+    def _load(self) -> Loaded:
+        with reader.StateReader(self._directory) as rows:
+            loaded = load(rows, self._queue_of, track_depth=self._track_depth)
         self._counts = loaded.counts
         self._bundles = loaded.bundles
         self._mark_rows = loaded.mark_rows
@@ -132,6 +135,14 @@ class DiskFrontier:
         wall = self._clock.wall()
         for id in sorted(self._bundles):
             self._index.add(self._bundles[id], wall=wall)
+        return loaded
+
+    def _tidy(self, loaded: Loaded) -> None:
+        with self._cache.transact():
+            for row in loaded.outdated:
+                self._cache.delete(row)
+            for row, value in loaded.merged.items():
+                self._cache.set(row, value)
 
     def _check_sums(self) -> None:
         """Rows that vanished show in the sums, which a commit writes together with them."""

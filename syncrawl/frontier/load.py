@@ -1,20 +1,20 @@
 """Everything a durable frontier needs in memory, read from its rows when it is opened.
 
-Commit thread only. It also tidies: done marks that mark nothing any more go, and many
-small rows become one. May import the rest of frontier/ but disk.py.
+Commit thread only. Reads alone: a state that turns out damaged is left as it is. May
+import the rest of frontier/ but disk.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from syncrawl.frontier.bundles import Bundle
 from syncrawl.frontier.model import Counts, QueueOf
+from syncrawl.frontier.reader import StateReader
 from syncrawl.frontier.rows import decode_counts, decode_entries, decode_pairs, encode
 
-# Above this many small rows of fingerprints, opening merges them.
+# Above this many small rows of one kind, opening merges them.
 _MANY_ROWS = 256
 # A row of fingerprints that is this long already is left alone.
 _LONG = 1 << 20
@@ -22,7 +22,10 @@ _LONG = 1 << 20
 
 @dataclass(slots=True)
 class Loaded:
-    """What was read; the fields are those of DiskFrontier, `seen` in packed form."""
+    """What was read; the fields are those of DiskFrontier, `seen` in packed form.
+
+    `outdated` rows can go and `merged` ones stand for them, in one transaction.
+    """
 
     counts: Counts = field(default_factory=Counts)
     bundles: dict[int, Bundle] = field(default_factory=dict)
@@ -32,88 +35,88 @@ class Loaded:
     note_keys: set[str] = field(default_factory=set)
     next_bundle: int = 1
     next_commit: int = 1
+    outdated: list[str] = field(default_factory=list)
+    merged: dict[str, bytes] = field(default_factory=dict)
 
 
-def load(cache: Any, queue_of: QueueOf, *, track_depth: bool) -> Loaded:
-    """Read all rows but failures and notes. Raises what a `translated` block understands."""
+def load(reader: StateReader, queue_of: QueueOf, *, track_depth: bool) -> Loaded:
+    """Read all that is wanted; raises what a `translated` block understands."""
+    reader.check_rows()
     loaded = Loaded()
-    numbered: dict[str, list[int]] = {"d": [], "s": [], "f": [], "z": []}
-    # By rowid: iterkeys() reads the table anew for every hundred keys.
-    for row in cache:
-        kind, _, rest = row.partition(":")
-        if kind == "p":
-            id, priority, due, count, host = Bundle.parse_row(row)
-            loaded.bundles[id] = Bundle(id, queue_of(host), host, priority, due, count)
-        elif kind == "n":
-            loaded.note_keys.add(rest)
-        elif kind in numbered:
-            numbered[kind].append(int(rest))
-    raw = cache.get("counts")
+    for rest in reader.keys("p:"):
+        id, priority, due, count, host = Bundle.parse_row(f"p:{rest}")
+        loaded.bundles[id] = Bundle(id, queue_of(host), host, priority, due, count)
+    raw = reader.get("counts")
     if raw is not None:
         loaded.counts = decode_counts(raw)
-    numbers = [number for rows in numbered.values() for number in rows]
+    loaded.note_keys.update(reader.keys("n:"))
+    # Also those that are not read: a commit must never take the number of another.
+    numbers = (int(rest) for kind in "dsfz" for rest in reader.keys(f"{kind}:"))
     loaded.next_commit = max(numbers, default=0) + 1
-    marked = _apply_marks(cache, loaded, sorted(numbered["d"]))
+    marked = _load_marks(reader, loaded)
     # A mark may outlive its bundle; that number must not come again while it is there.
     loaded.next_bundle = max(max(loaded.bundles, default=0), marked) + 1
-    _load_seen(cache, loaded, sorted(numbered["s"]))
+    _load_seen(reader, loaded)
     if track_depth:
-        _load_depths(cache, loaded, sorted(numbered["z"]))
+        _load_depths(reader, loaded)
     return loaded
 
 
-def _apply_marks(cache: Any, loaded: Loaded, commits: Iterable[int]) -> int:
+def _numbered(reader: StateReader, kind: str) -> Iterator[tuple[int, bytes]]:
+    for rest, value in reader.items(f"{kind}:"):
+        yield int(rest), value
+
+
+def _load_marks(reader: StateReader, loaded: Loaded) -> int:
     """Strike out what is done; the highest bundle number that any mark names."""
     highest = 0
-    stale = []
-    for commit in commits:
+    for commit, packed in _numbered(reader, "d"):
         marks: dict[int, set[int]] = {}
-        for id, index in decode_pairs(cache[f"d:{commit}"]):
+        for id, index in decode_pairs(packed):
             highest = max(highest, id)
             if id in loaded.bundles:
                 marks.setdefault(id, set()).add(index)
         if marks:
             loaded.mark_rows[commit] = len(marks)
         else:
-            stale.append(commit)
+            loaded.outdated.append(f"d:{commit}")
         for id, indexes in marks.items():
             loaded.bundles[id].mark(indexes, commit)
     for bundle in loaded.bundles.values():
         bundle.open = bundle.count - len(bundle.marks)
-    with cache.transact():
-        for commit in stale:
-            cache.delete(f"d:{commit}")
     return highest
 
 
-def _load_seen(cache: Any, loaded: Loaded, commits: list[int]) -> None:
-    short = []
-    for commit in commits:
-        packed = cache[f"s:{commit}"]
+def _load_seen(reader: StateReader, loaded: Loaded) -> None:
+    short: dict[str, bytes] = {}
+    for commit, packed in _numbered(reader, "s"):
         loaded.seen.append(packed)
         if len(packed) < _LONG:
-            short.append((commit, packed))
+            short[f"s:{commit}"] = packed
     if len(short) > _MANY_ROWS:
-        with cache.transact():
-            for commit, _ in short:
-                cache.delete(f"s:{commit}")
-            cache.set(f"s:{short[-1][0]}", b"".join(packed for _, packed in short))
+        _merge(loaded, short, b"".join(short.values()))
 
 
-def _load_depths(cache: Any, loaded: Loaded, commits: list[int]) -> None:
+def _load_depths(reader: StateReader, loaded: Loaded) -> None:
     """The depth of every unfinished URL: its row's, or the smallest that was met since."""
     depths = loaded.depths
-    for bundle in loaded.bundles.values():
-        for entry in decode_entries(cache[bundle.row]):
+    for rest, packed in reader.items("p:"):
+        bundle = loaded.bundles[Bundle.parse_row(f"p:{rest}")[0]]
+        for entry in decode_entries(packed):
             if entry.index not in bundle.marks:
                 depths[entry.fp] = entry.depth
     lowered: dict[int, int] = {}
-    for commit in commits:
-        for fp, depth in decode_pairs(cache[f"z:{commit}"]):
+    rows: dict[str, bytes] = {}
+    for commit, packed in _numbered(reader, "z"):
+        rows[f"z:{commit}"] = packed
+        for fp, depth in decode_pairs(packed):
             if depth < depths.get(fp, 0):
                 depths[fp] = lowered[fp] = depth
-    if len(commits) > _MANY_ROWS:
-        with cache.transact():
-            for commit in commits:
-                cache.delete(f"z:{commit}")
-            cache.set(f"z:{commits[-1]}", encode(list(lowered.items())))
+    if len(rows) > _MANY_ROWS:
+        _merge(loaded, rows, encode(list(lowered.items())))
+
+
+def _merge(loaded: Loaded, rows: dict[str, bytes], value: bytes) -> None:
+    """Let the last of `rows` stand for all."""
+    loaded.outdated.extend(rows)
+    loaded.merged[next(reversed(rows))] = value

@@ -22,7 +22,7 @@ _BUSY_SECONDS = 5.0
 
 
 class StateReader:
-    """One snapshot of a state's rows. Use it in a `with`, inside `translated`."""
+    """One snapshot of a state's rows, sorted by key. Use it in a `with`, inside `translated`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -62,21 +62,42 @@ class StateReader:
         ).fetchone()
         return None if row is None else self._plain(key, *row)
 
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Keys that begin with `prefix`, without it."""
+        for (key,) in self._rows("key", prefix):
+            yield key[len(prefix) :]
+
     def items(self, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """Keys that begin with `prefix`, without it, and their values, sorted by key."""
+        """The same with their values. Raises StateDamaged where one is not plain bytes."""
+        for key, *columns in self._rows("key, mode, filename, value", prefix):
+            yield key[len(prefix) :], self._plain(key, *columns)
+
+    def check_rows(self) -> None:
+        """Raise StateDamaged where any row is not text and plain bytes, or would expire."""
+        odd = self._connection.execute(
+            "SELECT key FROM Cache WHERE typeof(key) != 'text' OR raw != 1"
+            " OR mode != ? OR filename IS NOT NULL OR typeof(value) != 'blob'"
+            " OR expire_time IS NOT NULL LIMIT 1",
+            (_MODE_RAW,),
+        ).fetchone()
+        if odd is not None:
+            raise self._odd(odd[0])
+
+    def _rows(self, columns: str, prefix: str) -> sqlite3.Cursor:
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        rows = self._connection.execute(
-            "SELECT key, mode, filename, value FROM Cache"
-            " WHERE key >= ? AND key < ? AND raw = 1 ORDER BY key",
+        return self._connection.execute(
+            f"SELECT {columns} FROM Cache WHERE key >= ? AND key < ? AND raw = 1 ORDER BY key",
             (prefix, end),
         )
-        for key, mode, filename, value in rows:
-            yield key[len(prefix) :], self._plain(key, mode, filename, value)
 
     def _plain(self, key: str, mode: object, filename: object, value: object) -> bytes:
         if mode != _MODE_RAW or filename is not None or not isinstance(value, bytes):
-            raise StateDamaged(f"row {key} is not plain bytes", value=str(self._directory))
+            raise self._odd(key)
         return value
+
+    def _odd(self, key: object) -> StateDamaged:
+        name = key if isinstance(key, str) else "?"
+        return StateDamaged(f"row {name} is not plain bytes", value=str(self._directory))
 
 
 def is_there(directory: Path) -> bool:
