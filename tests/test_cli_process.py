@@ -243,7 +243,7 @@ class TestFetch:
         loop = syncrawl("fetch", served.hosts[0].url("/loop"), "--json")
         assert json.loads(loop.stdout)["outcome"] == "redirect_limit"
         refused = syncrawl("fetch", "http://127.0.0.1:1/", "--json")
-        assert (json.loads(refused.stdout)["outcome"], refused.returncode) == ("connect", 1)
+        assert (json.loads(refused.stdout)["outcome"], refused.returncode) == ("connect", 4)
         assert syncrawl("fetch", "ftp://x.example/").returncode == 2
 
     def test_parse_of_a_url(self, served: Site) -> None:

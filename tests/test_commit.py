@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import queue
 import random
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,8 +30,8 @@ from syncrawl.engine.lease import Fetched, Lease, Parsed
 from syncrawl.engine.ledger import HostTotals, Ledger, Totals
 from syncrawl.engine.outputs import NamedStore, Outputs, tokens_of
 from syncrawl.engine.scheduler import Scheduler
-from syncrawl.engine.seeds import Chunk
-from syncrawl.errors import DiskFull, StoreFailed
+from syncrawl.engine.seeds import Chunk, SeedReader
+from syncrawl.errors import ConfigError, DiskFull, StoreFailed
 from syncrawl.frontier.memory import MemoryFrontier
 from syncrawl.frontier.model import SEED_PRIORITY, Batch, Entry, host_of
 from syncrawl.limits.retry import MAX_REFUSALS, RetryPolicy
@@ -812,3 +816,96 @@ def test_a_pause_that_came_with_robots_is_durable_too() -> None:
     packed = bench.frontier.note("host/a")
     assert packed is not None
     assert msgspec.msgpack.decode(packed, type=HostTotals).paused_until > bench.clock.wall()
+
+
+# -- seeds ---------------------------------------------------------------------------------
+
+
+def read_seeds(*files: str, seeds: tuple[str, ...] = ()) -> SeedReader:
+    return SeedReader(
+        CrawlConfig(seeds=seeds, seed_files=files),
+        canonicalizer=CANON,
+        scope=Scope(ScopeConfig(), ()),
+        on_chunk=lambda: None,
+        log=NullLog(),
+    )
+
+
+def drained(reader: SeedReader) -> list[Chunk]:
+    """All chunks of a reader that has been started."""
+    chunks: list[Chunk] = []
+    limit = time.monotonic() + 10.0
+    while not reader.ended:
+        assert time.monotonic() < limit, "the reader does not end"
+        chunk = reader.take()
+        if chunk is None:
+            threading.Event().wait(0.001)
+        else:
+            chunks.append(chunk)
+    return chunks
+
+
+def test_seeds_come_from_everywhere_and_make_their_hosts_followed(tmp_path: Path) -> None:
+    many = tmp_path / "many.txt"
+    lines = [f"http://h{n}/" for n in range(1_200)]
+    many.write_text("\ufeff# comment\n\n" + "\n".join(lines) + "\nno url\n", encoding="utf-8")
+    marked = tmp_path / "marked.txt"
+    marked.write_text("\ufeffhttp://first/\r\n", encoding="utf-8")
+    reader = read_seeds(str(many), str(marked), seeds=("http://a/",))
+    reader.start()
+    chunks = drained(reader)
+    urls = [e.url for chunk in chunks for e in chunk.entries]
+    assert urls == ["http://a/", *lines, "http://first/"]
+    assert sum(chunk.refused.get("invalid", 0) for chunk in chunks) == 1
+    assert all(e.seed and e.priority == SEED_PRIORITY for c in chunks for e in c.entries)
+    assert {"a", "h0", "h1199", "first"} <= reader.hosts
+
+
+def test_a_seed_on_standard_input_is_there_before_the_next_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: queue.Queue[str | None] = queue.Queue()
+    monkeypatch.setattr("sys.stdin", iter(lines.get, None))
+    reader = read_seeds("-")
+    reader.start()
+    for n in range(3):
+        lines.put(f"http://a/{n}\n")
+        limit = time.monotonic() + 10.0
+        while (chunk := reader.take()) is None:
+            assert time.monotonic() < limit, "the line is held back"
+            threading.Event().wait(0.001)
+        assert [e.url for e in chunk.entries] == [f"http://a/{n}"]
+    assert not reader.ended
+    lines.put(None)
+    assert drained(reader) == []
+
+
+@pytest.mark.parametrize("stdin", [None, "undecodable"])
+def test_an_input_that_cannot_be_read_is_an_error_not_an_end(
+    stdin: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Iterator[str]:
+        yield "http://a/\n"
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    monkeypatch.setattr("sys.stdin", broken() if stdin else None)
+    reader = read_seeds("-")
+    reader.start()
+    with pytest.raises(ConfigError) as caught:
+        drained(reader)
+    assert (caught.value.key, caught.value.exit_code) == ("crawl.seed_files", 2)
+    assert not reader.ended
+
+
+def test_a_reader_that_is_stopped_ends_though_nobody_takes(tmp_path: Path) -> None:
+    endless = tmp_path / "many.txt"
+    endless.write_text("".join(f"http://a/{n}\n" for n in range(20_000)))
+    reader = read_seeds(str(endless))
+    reader.start()
+    limit = time.monotonic() + 10.0
+    while not reader.ready:
+        assert time.monotonic() < limit
+        threading.Event().wait(0.001)
+    reader.stop()
+    reader._thread.join(10.0)
+    assert not reader._thread.is_alive()

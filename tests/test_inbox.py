@@ -86,10 +86,12 @@ def test_an_item_that_waited_already_lingers_no_more() -> None:
 
 def test_half_of_the_bound_is_urgent() -> None:
     subject, clock = inbox(maxsize=6)
+    subject.put(1)
     gathering = Gathering(subject, 10.0, 5.0)
     clock.wait_for_waiters(1)
-    for item in (1, 2, 3):
-        subject.put(item)
+    subject.put(2)
+    assert not gathering.over
+    subject.put(3)
     assert gathering.result() == [1, 2, 3]
 
 

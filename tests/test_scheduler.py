@@ -655,6 +655,30 @@ def test_robots_are_not_asked_for_where_they_are_not_obeyed() -> None:
     assert site.asked == []
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FetchError("broken gzip", outcome="decode", retryable=False),
+        RuntimeError("a fetch plugin's bug"),
+        (301, "http://dead/robots.txt"),
+    ],
+)
+def test_robots_without_success_for_give_up_after_are_the_end_of_their_urls(answer: Any) -> None:
+    bench = Bench(config(give_up_after=3600.0))
+    dead = FetchError("nobody there", outcome="connect")
+    step, _ = robots_step(bench, {"http://a/robots.txt": answer, "http://dead/robots.txt": dead})
+    step.sort_out(entries("a", 2), more=False)
+    end = bench.clock.monotonic() + 3 * 3600.0
+    while bench.clock.monotonic() < end:
+        while (lease := bench.lease()) is not None:
+            step.run(lease)
+        due = bench.scheduler.waits_until()
+        if due is None:
+            break
+        bench.until(due)
+    assert bench.scheduler.verdict("a") is not None
+
+
 def test_an_engine_that_raises_costs_a_later_try_and_no_worker() -> None:
     def broken(body: bytes, user_agent: str) -> Any:
         raise RuntimeError("a plugin's bug")
@@ -1113,6 +1137,37 @@ def test_time_brings_a_delayed_host_back_to_sleeping_workers() -> None:
         assert crew.next().host.key == "a"
 
 
+@pytest.mark.parametrize(
+    "bound", [{"max_bytes": 2 * RESERVATION}, {"max_pages": 2}, {"per_host": 2}]
+)
+def test_a_settled_lease_wakes_who_waits_for_its_room(bound: dict[str, int]) -> None:
+    bench = Bench(config(**bound), clock=PunctualClock())
+    bench.offer("a", 3)
+    first, second = bench.take(), bench.take()
+    bench.scheduler.release(first, "4xx")
+    bench.scheduler.release(second, "4xx")
+    with Crew(bench, 1) as crew:
+        crew.until_waiting(1)
+        bench.scheduler.give_credit()
+        bench.scheduler.settle(first, page=False)
+        assert crew.next_host() == "a"
+
+
+def test_an_event_made_nearer_from_outside_wakes_the_watcher() -> None:
+    bench = Bench(clock=PunctualClock())
+    bench.scheduler.rules_known("http://slow", ALLOW_ALL, 60.0, NEVER)
+    bench.offer("slow", 2)
+    assert bench.take().host.key == "slow"
+    bench.scheduler.offer("a", [], entries("a", 1), more=False)
+    job = bench.take().job
+    assert job is not None
+    with Crew(bench, 1) as crew:
+        crew.until_waiting(1)
+        bench.scheduler.robots_failed(job, "5xx")
+        bench.clock.advance(2.0)
+        assert crew.next_host() == "a"
+
+
 def test_failed_robots_are_tried_again_by_a_sleeping_worker() -> None:
     bench = Bench(clock=PunctualClock())
     with Crew(bench, 2) as crew:
@@ -1140,6 +1195,21 @@ def test_a_nearer_event_is_watched_though_somebody_watches_a_later_one() -> None
         crew.until_waiting(1)
         crew.finish(lease)
         crew.until_waiting(2)
+        bench.clock.advance(1.1)
+        assert crew.next_host() == "quick"
+
+
+def test_the_next_start_is_watched_while_the_one_before_is_under_way() -> None:
+    bench = Bench(config(workers=6), clock=PunctualClock())
+    bench.scheduler.rules_known("http://slow", ALLOW_ALL, 10.0, NEVER)
+    bench.scheduler.rules_known("http://quick", ALLOW_ALL, 1.0, NEVER)
+    bench.offer("slow", 3)
+    with Crew(bench, 3) as crew:
+        assert crew.next().host.key == "slow"
+        crew.until_waiting(2)
+        bench.offer("quick", 3)
+        assert crew.next().host.key == "quick"
+        crew.until_waiting(1)
         bench.clock.advance(1.1)
         assert crew.next_host() == "quick"
 
@@ -1208,6 +1278,8 @@ class World:
             assert lease.in_flight_before < int(lease.host.gate.limiter.ceiling)
             if rng.random() < 0.3:
                 threading.Event().wait(rng.random() * 0.004)
+            if rng.random() < 0.2:
+                self.scheduler.readmit(lease, lease.url)
             outcome = rng.choice(["2xx", "2xx", "2xx", "4xx", "timeout"])
             self.scheduler.release(lease, outcome)
             with self.news:
@@ -1261,6 +1333,12 @@ def test_everything_drains_whatever_the_timing(seed: int) -> None:
     for number in range(8):
         delay = 0.004 if number == 0 else 0.0
         world.add(f"h{number}", rng.choice([1, 20, 120]), delay=delay)
+    # Due in an hour: whoever watches for it must not sleep through what is nearer.
+    world.scheduler.rules_known("http://later", ALLOW_ALL, 3600.0, NEVER)
+    world.bench.offer("later", 2)
+    first = world.scheduler.lease()
+    assert first is not None
+    world.bench.finish(first, "4xx")
     everything = {e.url for window in world.pending.values() for e in window}
     run_threads([world.work] * 12 + [world.commit], world.scheduler)
     assert world.done == dict.fromkeys(everything, 1)
@@ -1357,6 +1435,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.finished.add(lease.url)
             self.scheduler.release(lease, outcome, retry_after=retry_after)
         self.ended.append(lease)
+
+    @precondition(lambda self: self.flying)
+    @rule(which=st.integers(0, 50))
+    def readmit(self, which: int) -> None:
+        lease = self.flying[which % len(self.flying)]
+        others = sum(each.host is lease.host for each in self.flying) - 1
+        if self.scheduler.readmit(lease, lease.url):
+            assert others < int(self.scheduler.live()[lease.host.key].limit)
 
     @precondition(lambda self: self.ended)
     @rule(which=st.integers(0, 50))

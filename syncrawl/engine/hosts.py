@@ -26,7 +26,16 @@ class Origin:
     While `rules` is None its entries are `parked`: nothing but robots.txt is asked for.
     """
 
-    __slots__ = ("asking", "delay", "expires_at", "failures", "name", "parked", "rules")
+    __slots__ = (
+        "asking",
+        "delay",
+        "expires_at",
+        "failing_since",
+        "failures",
+        "name",
+        "parked",
+        "rules",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,6 +44,7 @@ class Origin:
         self.parked: list[Entry] = []
         self.asking = False  # a robots job is queued, leased or waiting for its time
         self.failures = 0
+        self.failing_since: float | None = None
         self.delay = 0.0  # Crawl-delay, seconds
 
 

@@ -13,13 +13,17 @@ from typing import NamedTuple, Protocol
 from syncrawl.api import Link, Page, Parser
 from syncrawl.config.model import Config
 from syncrawl.engine.lease import Fetched, Parsed
-from syncrawl.frontier.model import LINK_PRIORITY, Entry
+from syncrawl.frontier.model import LINK_PRIORITY, Entry, origin_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.log import Log
 from syncrawl.parse.collect import collect
 from syncrawl.parse.html import base_of, make_page
 from syncrawl.scope import Scope
-from syncrawl.urls import Canonicalizer, fingerprint
+from syncrawl.urls import Canonicalizer, Resolver, Url, fingerprint
+
+# Links remembered, about 0.6 KiB each, and how long one may be to be worth it.
+_MEMO = 16_384
+_PLAIN = 200
 
 
 class Source(Protocol):
@@ -37,6 +41,43 @@ class NamedParser(NamedTuple):
     parser: Parser
 
 
+class LinkMemo:
+    """Forms of links met lately: most links of a page stand on the pages before it too.
+
+    Shared by the parse threads without a lock: they may compute an entry twice, and compute
+    the same. Emptied when full, which costs less than keeping an order.
+    """
+
+    def __init__(self, most: int = _MEMO) -> None:
+        self._most = most
+        self._forms: dict[str, tuple[Url, int]] = {}
+
+    def resolver(self, resolver: Resolver, base: str) -> Callable[[str], tuple[Url, int] | None]:
+        """`resolver.resolve` that gives the fingerprint too and remembers plain links."""
+        slow = resolver.resolve
+        origin = origin_of(base)
+        forms = self._forms
+
+        def resolve(href: str) -> tuple[Url, int] | None:
+            # What an absolute path means depends on nothing but the origin; what is not
+            # ASCII, on the page's encoding as well.
+            plain = href[:1] == "/" != href[1:2] and len(href) < _PLAIN and href.isascii()
+            name = origin + href if plain else ""
+            if plain and (known := forms.get(name)) is not None:
+                return known
+            url = slow(href)
+            if url is None:
+                return None
+            form = (url, fingerprint(url.key))
+            if plain:
+                if len(forms) >= self._most:
+                    forms.clear()
+                forms[name] = form
+            return form
+
+        return resolve
+
+
 class ParseStep:
     """One fetched item a step; None in the queue ends the worker."""
 
@@ -46,6 +87,7 @@ class ParseStep:
         *,
         parsers: Sequence[NamedParser],
         canonicalizer: Canonicalizer,
+        memo: LinkMemo,
         scope: Scope,
         seen: SeenSet,
         source: Source,
@@ -55,6 +97,7 @@ class ParseStep:
     ) -> None:
         self._parsers = parsers
         self._canonicalizer = canonicalizer
+        self._memo = memo
         self._scope = scope
         self._seen = seen
         self._source = source
@@ -134,27 +177,28 @@ class ParseStep:
         """Canonicalise, leave out what scope refuses or is known, keep the rest as entries."""
         entry = parsed.fetched.lease.entry
         assert entry is not None
-        resolve = self._canonicalizer.resolver(base_of(page), page.encoding).resolve
+        base = base_of(page)
+        resolve = self._memo.resolver(self._canonicalizer.resolver(base, page.encoding), base)
         refuse = self._scope.refuse
         depth = entry.depth + 1
         refused = parsed.refused
-        met: set[str] = set()
+        met: set[int] = set()
         for link in links:
             if link.nofollow and not self._follow_nofollow:
                 refused["nofollow"] = refused.get("nofollow", 0) + 1
                 continue
-            url = resolve(link.url)
-            if url is None:
+            found = resolve(link.url)
+            if found is None:
                 refused["invalid"] = refused.get("invalid", 0) + 1
                 continue
-            if url.key in met:
+            url, fp = found
+            if fp in met:
                 continue
-            met.add(url.key)
+            met.add(fp)
             reason = refuse(url, depth)
             if reason is not None:
                 refused[reason] = refused.get(reason, 0) + 1
                 continue
-            fp = fingerprint(url.key)
             if self._skip_known and fp in self._seen:
                 continue
             priority = LINK_PRIORITY if link.priority is None else link.priority

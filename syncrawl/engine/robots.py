@@ -114,7 +114,11 @@ class RobotsStep:
 
     def load(self, packed: bytes) -> RobotsRules | None:
         """Rules kept by an earlier run, put in force; None where they are too old or unusable."""
-        entry = RobotsEntry.decode(packed)
+        try:
+            entry = RobotsEntry.decode(packed)
+        except ValueError:
+            self._log.warning("a kept robots.txt cannot be read; it is fetched again")
+            return None
         now = self._clock.wall()
         if not entry.fresh(now, self._config.cache_seconds):
             return None

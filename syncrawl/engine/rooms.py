@@ -25,7 +25,7 @@ from syncrawl.engine.inbox import CommitInbox
 from syncrawl.engine.lease import Fetched
 from syncrawl.engine.ledger import Ledger
 from syncrawl.engine.outputs import NamedStore, Outputs, tokens_of
-from syncrawl.engine.parsing import NamedParser, ParseStep
+from syncrawl.engine.parsing import LinkMemo, NamedParser, ParseStep
 from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.seeds import SeedReader
@@ -143,6 +143,7 @@ class Rooms:
             log=log,
             on_proxy_refused=on_proxy_refused,
         )
+        self._memo = LinkMemo()
         self.parse = [self._parse_step() for _ in range(config.parse.workers)]
         self._keys = keys
         self.committer: Committer
@@ -160,6 +161,7 @@ class Rooms:
             config,
             parsers=parsers,
             canonicalizer=self.canonicalizer,
+            memo=self._memo,
             scope=self.scope,
             seen=self.frontier.seen,
             source=self.fetched,

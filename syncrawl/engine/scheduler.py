@@ -213,6 +213,7 @@ class Scheduler:
             origin.expires_at = expires_at
             origin.asking = False
             origin.failures = 0
+            origin.failing_since = None
             origin.delay = delay
             # Several origins behind one gate: the slowest wins.
             host.gate.bucket.set_delay(max(each.delay for each in host.origins.values()))
@@ -608,8 +609,15 @@ class Scheduler:
                 self._ready.notify()
             elif self._watcher_due is not None:
                 self._timer.notify()
-        elif self._followers and self._watcher_due is None and self._next_event() is not None:
+            return
+        due = self._next_event()
+        if due is None:
+            return
+        if self._watcher_due is None:
             self._ready.notify()
+        elif due < self._watcher_due:
+            # This lease itself brought it: the next start of its host.
+            self._timer.notify()
 
     def _next_event(self) -> float | None:
         while self._delayed and self._delayed[0][2] != self._delayed[0][3].version:
@@ -657,6 +665,8 @@ class Scheduler:
         origin = host.origin(job.origin)
         now = self._clock.monotonic()
         origin.failures += 1
+        if origin.failing_since is None:
+            origin.failing_since = now
         if origin.rules is not None:
             # The rules we have stay in force meanwhile (RFC 9309 section 2.3.1.4).
             origin.expires_at = now + _STALE_RULES
@@ -664,6 +674,9 @@ class Scheduler:
             return
         if outcome in _HOPELESS:
             self._give_up(host, outcome)
+            return
+        if now - origin.failing_since >= self._give_up_after:
+            self._give_up(host, "unreachable" if outcome in UNREACHABLE else "refusing")
             return
         tried = origin.failures >= self._robots_attempts
         if tried and outcome in UNREACHABLE and not host.proven:

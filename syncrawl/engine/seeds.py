@@ -5,7 +5,6 @@ A thread of its own reads (standard input may never end); the commit thread take
 
 from __future__ import annotations
 
-import itertools
 import queue
 import sys
 import threading
@@ -56,6 +55,8 @@ class SeedReader:
         self._stopped = threading.Event()
         self._ended = threading.Event()
         self._error: ConfigError | None = None
+        # True while standard input is read (reader thread only).
+        self._live = False
         # A daemon: a read of standard input cannot be interrupted and must not hold up the end.
         self._thread = threading.Thread(target=self._run, name="seeds", daemon=True)
 
@@ -89,34 +90,52 @@ class SeedReader:
 
     def _run(self) -> None:
         try:
-            texts = self._texts()
-            while not self._stopped.is_set():
-                part = list(itertools.islice(texts, _CHUNK))
-                if not part:
-                    break
+            for part in self._parts():
                 self._hand_over(self._chunk(part))
+                if self._stopped.is_set():
+                    return
         except ConfigError as exc:
             self._error = exc
         finally:
             self._ended.set()
             self._on_chunk()
 
+    def _parts(self) -> Iterator[list[str]]:
+        """The seeds, many at a time; from standard input as soon as nobody has any left."""
+        part: list[str] = []
+        for text in self._texts():
+            part.append(text)
+            # Who writes to standard input may pause for ever after any line.
+            if len(part) >= _CHUNK or (self._live and self._chunks.empty()):
+                yield part
+                part = []
+        if part:
+            yield part
+
     def _texts(self) -> Iterator[str]:
         yield from self._config.seeds
         for path in self._config.seed_files:
-            if path == "-":
-                yield from _lines(sys.stdin)
-                continue
+            self._live = path == "-"
             try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    yield from _lines(file)
-            except OSError as exc:
+                yield from _lines(self._file(path))
+            # ValueError: a path or an input that is no text at all.
+            except (OSError, ValueError) as exc:
                 raise ConfigError(
-                    f"cannot be read: {exc.strerror}",
+                    f"cannot be read: {getattr(exc, 'strerror', None) or exc}",
                     key="crawl.seed_files",
                     value=path,
                     remedy="name a readable text file with one URL a line",
                 ) from exc
+
+    def _file(self, path: str) -> Iterator[str]:
+        if path != "-":
+            # Editors elsewhere put a byte order mark before the first URL.
+            with open(path, encoding="utf-8-sig", errors="replace") as file:
+                yield from file
+        elif sys.stdin is None:
+            raise OSError("there is no standard input")
+        else:
+            yield from sys.stdin
 
     def _chunk(self, texts: list[str]) -> Chunk:
         chunk = Chunk()
