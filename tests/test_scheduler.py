@@ -35,7 +35,8 @@ from syncrawl.config.model import (
 )
 from syncrawl.engine.budget import RESERVATION, ByteBudget
 from syncrawl.engine.gates import HostMaker
-from syncrawl.engine.lease import Lease, RobotsJob
+from syncrawl.engine.hosts import RobotsJob
+from syncrawl.engine.lease import Lease
 from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.errors import FetchError

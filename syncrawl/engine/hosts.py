@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from dataclasses import dataclass
 
 from syncrawl.api import RobotsRules
-from syncrawl.engine.lease import RobotsJob
 from syncrawl.frontier.model import Entry
 from syncrawl.limits.gate import HostGate
 from syncrawl.limits.pause import RefusalPause
@@ -18,6 +18,15 @@ from syncrawl.limits.pause import RefusalPause
 _WINDOW_SECONDS = 2.0
 _WINDOW_LEAST = 32
 _WINDOW_MOST = 2_000
+
+
+@dataclass(slots=True)
+class RobotsJob:
+    """A robots.txt to fetch: for `origin`, from `url`, `hops` redirects on."""
+
+    origin: str
+    url: str
+    hops: int = 0
 
 
 class Origin:

@@ -7,23 +7,11 @@ by the commit thread; no two of them hold it at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from syncrawl.api import Record, Response
+from syncrawl.engine.budget import Ticket
+from syncrawl.engine.hosts import Host, RobotsJob
 from syncrawl.frontier.model import Entry
-
-if TYPE_CHECKING:
-    from syncrawl.engine.budget import Ticket
-    from syncrawl.engine.hosts import Host
-
-
-@dataclass(slots=True)
-class RobotsJob:
-    """A robots.txt to fetch: for `origin`, from `url`, `hops` redirects on."""
-
-    origin: str
-    url: str
-    hops: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,8 @@ from syncrawl.api import Response, RobotsEngine, RobotsRules
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
-from syncrawl.engine.lease import Lease, RobotsJob
+from syncrawl.engine.hosts import RobotsJob
+from syncrawl.engine.lease import Lease
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.errors import FetchError
 from syncrawl.fetch.robots import RobotsEntry, rules_for_status

@@ -12,76 +12,25 @@ import itertools
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from syncrawl.api import RobotsRules
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
-from syncrawl.engine.hosts import Host, Origin
-from syncrawl.engine.lease import Lease, RobotsJob
+from syncrawl.engine.hosts import Host, Origin, RobotsJob
+from syncrawl.engine.judge import Judge
+from syncrawl.engine.lease import Lease
+from syncrawl.engine.notes import LiveHost, Notes
+from syncrawl.engine.standings import Standings
+from syncrawl.engine.waiters import Waiters
 from syncrawl.frontier.model import Entry, host_of, origin_of
-from syncrawl.limits.gate import NEVER
-from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
-
-# A host that is not due within this many seconds gives its active place to another.
-_SOON = 5.0
-# What no later try can change: the address policy refuses the host, or its name is no name.
-_HOPELESS = frozenset({"address", "url"})
-# Seconds that outdated rules stand after a vain try to renew them.
-_STALE_RULES = 3600.0
-# The longest wait between two tries for a robots.txt that is not known yet, in seconds.
-_ROBOTS_BACKOFF = 300.0
-# Connect failures in a row, with no answer ever, after which a host is given up at once.
-_DEAD_AFTER = 10
-
-
-@dataclass(slots=True)
-class Notes:
-    """What happened in memory that the commit thread has to make durable."""
-
-    dropped: list[tuple[Entry, str]] = field(default_factory=list)
-    robots: list[tuple[str, bytes]] = field(default_factory=list)
-    # Entries of hosts given up, with the verdict.
-    failed: list[tuple[Entry, str]] = field(default_factory=list)
-    # Hosts that were paused; a pause outlives the process.
-    paused: set[str] = field(default_factory=set)
-    # Hosts given up, with the verdict.
-    verdicts: list[tuple[str, str]] = field(default_factory=list)
-
-
-class LiveHost(NamedTuple):
-    """One host's gate and window; `requests` over the life of the state, `paused_until` wall."""
-
-    requests: int
-    in_flight: int
-    in_flight_peak: int
-    limit: float
-    paused_until: float
-    window: int
-    verdict: str | None
-
-
-def _live(host: Host, now: float, wall: float) -> LiveHost:
-    gate = host.gate
-    paused = gate.paused_until - now
-    return LiveHost(
-        gate.requests,
-        gate.in_flight,
-        gate.in_flight_peak,
-        round(gate.limiter.limit, 2),
-        wall + paused if paused > 0 else 0.0,
-        host.depth,
-        host.verdict,
-    )
 
 
 class Scheduler:
-    """A host is in at most one heap: ready (something to lease now) or delayed (until a time).
+    """Every request is admitted by its host's gate, under one lock, at the moment it is leased.
 
-    A host that is full, paused for ever or has nothing to offer is in neither; the call that
-    changes that puts it back. So a worker never looks at a host that cannot be leased.
+    `Standings` says which host goes first, `Waiters` who is woken, `Judge` what an outcome
+    does to its host; a worker never looks at a host that cannot be leased.
     """
 
     def __init__(
@@ -100,32 +49,18 @@ class Scheduler:
         self._new_host = new_host
         self._queue_of = queue_of
         self._on_wanted = on_wanted
-        self._rng = rng
-        self._workers = config.fetch.workers
         self._max_pages = config.crawl.max_pages
         self._active_limit = config.host.active
-        self._give_up_after = config.crawl.give_up_after
-        self._robots_attempts = config.retry.max_attempts
-        # Guards every field below and all Hosts, Origins and Leases. Both conditions share
-        # it: followers wait on _ready for a lease to take, one watcher on _timer for time.
+        # Guards every field below and all Hosts, Origins and Leases.
         self._lock = threading.Lock()
-        self._ready = threading.Condition(self._lock)
-        self._timer = threading.Condition(self._lock)
-        self._followers = 0
-        self._watcher_due: float | None = None
+        self._waiters = Waiters(self._lock, clock)
+        self._standings = Standings(config.fetch.workers)
+        self._judge = Judge(config, rng)
         self._closed = False
         self._sequence = itertools.count()
         self._hosts: dict[str, Host] = {}
-        # (in flight, sequence, version, host): the host with the fewest threads goes first.
-        # Hosts that never answered are kept apart: they share at most half of the workers.
-        self._ready_proven: list[tuple[float, int, int, Host]] = []
-        self._ready_unproven: list[tuple[float, int, int, Host]] = []
-        self._unproven_in_flight = 0
-        self._delayed: list[tuple[float, int, int, Host]] = []
         # Robots fetches to try again: (clock seconds, sequence, host, job).
         self._later_jobs: list[tuple[float, int, Host, RobotsJob]] = []
-        self._active = 0
-        self._hungry = 0
         self._bound = self._credits = config.queues.max_items
         self._exchanging = 0
         self._handful = max(1, min(8, self._credits // 4))
@@ -137,9 +72,6 @@ class Scheduler:
         self._requests = 0
         self._wanted: set[str] = set()
         self._notes = Notes()
-        # Workers waiting now, and seconds that workers have waited, by what for.
-        self._waiting = {"politeness": 0, "pages": 0, "credit": 0, "bytes": 0}
-        self._waited = dict.fromkeys(self._waiting, 0.0)
 
     # -- fetch threads ----------------------------------------------------------------
 
@@ -154,7 +86,9 @@ class Scheduler:
                 if lease is not None:
                     self._pass_on()
                     break
-                self._sleep(now, reason)
+                # Only time brings a host; a credit, a page or room for a body is brought.
+                due = self._next_event() if reason in ("politeness", "pages") else None
+                self._waiters.sleep(now, reason, due)
             wanted = bool(self._wanted)
         if wanted:
             self._on_wanted()
@@ -174,7 +108,7 @@ class Scheduler:
             if not host.gate.try_readmit(now):
                 return False
             # It may have taken the last token: the host is then no longer ready.
-            self._place(host, now)
+            self._standings.place(host, now)
             self._requests += 1
             return True
 
@@ -189,11 +123,16 @@ class Scheduler:
             self._exchanging -= 1
             now = self._clock.monotonic()
             if lease.unproven:
-                self._unproven_in_flight -= 1
-            self._heed(host, lease, outcome, retry_after, now)
+                self._standings.unproven_in_flight -= 1
+            pause, verdict = self._judge.heed(lease, outcome, retry_after, now)
+            if pause:
+                host.gate.pause(now + pause)
+                self._notes.paused.add(host.key)
+            if verdict is not None:
+                self._give_up(host, verdict)
             # Nobody is woken: this worker comes back to `lease` at once, takes what it freed
             # and passes on what is left. Waking another would cost a thread switch a page.
-            self._place(host, now)
+            self._standings.place(host, now)
 
     def rules_of(self, url: str) -> RobotsRules | None:
         """The rules in force for `url`, where they are known."""
@@ -218,7 +157,7 @@ class Scheduler:
             # Several origins behind one gate: the slowest wins.
             host.gate.bucket.set_delay(max(each.delay for each in host.origins.values()))
             parked, origin.parked = origin.parked, []
-            self._place(host, self._clock.monotonic())
+            self._standings.place(host, self._clock.monotonic())
             self._wake()
             return parked
 
@@ -253,7 +192,7 @@ class Scheduler:
         """An item left the `fetched` queue."""
         with self._lock:
             self._credits += 1
-            if not self._waiting["credit"]:
+            if not self._waiters.waiting["credit"]:
                 return
             # Waiting for a handful saves a thread switch an item while parse is the slow one;
             # where nothing is queued, no more will come before an exchange ends.
@@ -298,7 +237,7 @@ class Scheduler:
                 origin.parked.append(entry)
                 self._ask(origin)
             self._want(host)
-            self._place(host, self._clock.monotonic())
+            self._standings.place(host, self._clock.monotonic())
             self._wake()
             wanted = bool(self._wanted or self._notes.failed)
         if wanted:
@@ -320,8 +259,8 @@ class Scheduler:
                     continue
                 settled += 1
                 self._settle(lease, page)
-                self._place(lease.host, now)
-            if self._waiting["bytes"] or self._waiting["pages"]:
+                self._standings.place(lease.host, now)
+            if self._waiters.waiting["bytes"] or self._waiters.waiting["pages"]:
                 self._wake()
         return settled
 
@@ -364,7 +303,7 @@ class Scheduler:
     def free_places(self) -> int:
         """How many more hosts may be worked on."""
         with self._lock:
-            return self._active_limit - self._active
+            return self._active_limit - self._standings.active
 
     def take_notes(self) -> Notes:
         """What the commit thread has to write down, once."""
@@ -388,7 +327,7 @@ class Scheduler:
                 entries.extend(origin.parked)
                 origin.parked = []
             host.more = False
-            self._place(host, self._clock.monotonic())
+            self._standings.place(host, self._clock.monotonic())
             return entries
 
     def exhausted(self, key: str) -> bool:
@@ -417,13 +356,13 @@ class Scheduler:
 
     def hungry(self) -> bool:
         """True where a host has room and no URL: new links would be used at once."""
-        return self._hungry > 0
+        return self._standings.hungry > 0
 
     @property
     def has_ready(self) -> bool:
         """True where a host could be leased now."""
         with self._lock:
-            return self._first_ready_exists()
+            return self._standings.any_ready
 
     def waits_until(self) -> float | None:
         """Clock seconds of the next thing this scheduler waits for; None where of nothing."""
@@ -434,13 +373,12 @@ class Scheduler:
         """No further lease is given; every waiting worker comes back with None."""
         with self._lock:
             self._closed = True
-            self._ready.notify_all()
-            self._timer.notify_all()
+            self._waiters.release_all()
 
     def waited(self) -> dict[str, float]:
         """Seconds workers have waited: for a ready host, a credit, or room for a body."""
         with self._lock:
-            return dict(self._waited)
+            return dict(self._waiters.waited)
 
     @property
     def requests(self) -> int:
@@ -452,7 +390,7 @@ class Scheduler:
         with self._lock:
             now, wall = self._clock.monotonic(), self._clock.wall()
             chosen = self._hosts if keys is None else {key: self._hosts[key] for key in keys}
-            return {key: _live(host, now, wall) for key, host in chosen.items()}
+            return {key: LiveHost.of(host, now, wall) for key, host in chosen.items()}
 
     # -- under the lock ---------------------------------------------------------------
 
@@ -462,21 +400,17 @@ class Scheduler:
             _, _, waiting, job = heapq.heappop(self._later_jobs)
             if waiting.verdict is None:
                 self._queue_job(job)
-        while self._delayed and self._delayed[0][0] <= now:
-            _, _, version, due = heapq.heappop(self._delayed)
-            if version == due.version:
-                due.place = None
-                self._place(due, now)
+        self._standings.ripen(now)
         if self._credits <= 0:
             return None, "credit"
         if self._max_pages and self._pages + self._reserved >= self._max_pages:
             return None, "pages"
-        host = self._first_ready()
+        host = self._standings.take_first()
         if host is None:
             return None, "pages" if self._capped else "politeness"
         ticket = self._budget.reserve()
         if ticket is None:
-            self._place(host, now)
+            self._standings.place(host, now)
             return None, "bytes"
         before = host.gate.in_flight
         admitted = host.gate.try_admit(now)
@@ -497,71 +431,10 @@ class Scheduler:
         self._requests += 1
         if not host.proven:
             lease.unproven = True
-            self._unproven_in_flight += 1
+            self._standings.unproven_in_flight += 1
         self._want(host)
-        self._place(host, now)
+        self._standings.place(host, now)
         return lease, ""
-
-    def _first_ready(self) -> Host | None:
-        """Take the ready host with the fewest threads out of its heap."""
-        self._sweep()
-        heaps = [self._ready_proven, self._ready_unproven]
-        if self._unproven_in_flight >= max(1, self._workers // 2):
-            heaps.pop()
-        heaps = [heap for heap in heaps if heap]
-        if not heaps:
-            return None
-        host = heapq.heappop(min(heaps, key=lambda heap: heap[0][:2]))[3]
-        host.place = None
-        return host
-
-    def _first_ready_exists(self) -> bool:
-        self._sweep()
-        half = self._unproven_in_flight >= max(1, self._workers // 2)
-        return bool(self._ready_proven) or (bool(self._ready_unproven) and not half)
-
-    def _sweep(self) -> None:
-        """Take void entries off the tops of the ready heaps."""
-        for heap in (self._ready_proven, self._ready_unproven):
-            while heap and heap[0][2] != heap[0][3].version:
-                heapq.heappop(heap)
-
-    def _place(self, host: Host, now: float) -> None:
-        """Put a host where it belongs after any change."""
-        due = host.gate.ready_at() if host.has_offer else NEVER
-        if due <= now:
-            heap = self._ready_proven if host.proven else self._ready_unproven
-            self._put(host, heap, host.gate.in_flight)
-        elif due < NEVER:
-            self._put(host, self._delayed, due)
-        else:
-            host.version += 1
-            host.place = None
-        if host.loaded and not (host.leases or host.jobs or host.more or host.depth):
-            host.loaded = False
-        # Asleep: loaded, but nothing of it can start soon, so another may have its place.
-        asleep = not host.leases and (not host.has_offer or due > now + _SOON)
-        counted = host.loaded and not asleep
-        hungry = bool(host.leases) and not host.has_offer and not host.capped
-        if hungry != host.hungry:
-            host.hungry = hungry
-            self._hungry += 1 if hungry else -1
-        if counted != host.counted:
-            host.counted = counted
-            self._active += 1 if counted else -1
-
-    def _put(self, host: Host, heap: list[tuple[float, int, int, Host]], rank: float) -> None:
-        """File a host in one heap; what older entries say of it is void from now on."""
-        place = (id(heap), rank)
-        if host.place == place:
-            return
-        host.version += 1
-        host.place = place
-        heapq.heappush(heap, (rank, next(self._sequence), host.version, host))
-        if len(heap) > 64 + 4 * len(self._hosts):
-            # Void entries sink below ranks that are never reached; sweep them out.
-            heap[:] = [entry for entry in heap if entry[2] == entry[3].version]
-            heapq.heapify(heap)
 
     def _want(self, host: Host) -> None:
         """Ask for a refill where the window runs low and the frontier has more."""
@@ -569,123 +442,32 @@ class Scheduler:
             host.wanted = True
             self._wanted.add(host.key)
 
-    def _sleep(self, now: float, reason: str) -> None:
-        """Wait for a change. One waiter at a time watches the clock, the others do not."""
-        due = self._next_event() if reason in ("politeness", "pages") else None
-        if due is not None and self._watcher_due is not None and due < self._watcher_due:
-            # What this worker did brought the next event nearer than the watcher knows.
-            self._timer.notify()
-        self._waiting[reason] += 1
-        if due is not None and self._watcher_due is None:
-            self._watcher_due = due
-            self._clock.wait(self._timer, max(0.0, due - now))
-            self._watcher_due = None
-        else:
-            self._followers += 1
-            self._clock.wait(self._ready, None)
-            self._followers -= 1
-        self._waiting[reason] -= 1
-        self._waited[reason] += self._clock.monotonic() - now
-
     def _wake(self) -> None:
         """Something may be ready, or the next event may have come nearer."""
-        if self._ready_proven or self._ready_unproven:
-            if self._followers:
-                self._ready.notify()
-            elif self._watcher_due is not None:
-                self._timer.notify()
-        due = self._next_event()
-        if due is None:
-            return
-        if self._watcher_due is None:
-            self._ready.notify()
-        elif due < self._watcher_due:
-            self._timer.notify()
+        self._waiters.wake(ready=self._standings.any_ready, due=self._next_event())
 
     def _pass_on(self) -> None:
         """A lease was taken: let another worker look at what is left."""
-        if self._credits and self._first_ready_exists():
-            if self._followers:
-                self._ready.notify()
-            elif self._watcher_due is not None:
-                self._timer.notify()
-            return
-        due = self._next_event()
-        if due is None:
-            return
-        if self._watcher_due is None:
-            self._ready.notify()
-        elif due < self._watcher_due:
-            # This lease itself brought it: the next start of its host.
-            self._timer.notify()
+        ready = self._credits > 0 and self._standings.any_ready
+        self._waiters.wake(ready=ready, due=None if ready else self._next_event())
 
     def _next_event(self) -> float | None:
-        while self._delayed and self._delayed[0][2] != self._delayed[0][3].version:
-            heapq.heappop(self._delayed)
-        times = []
-        if self._delayed:
-            times.append(self._delayed[0][0])
+        """Clock seconds at which time alone brings something to lease."""
+        due = self._standings.next_due()
         if self._later_jobs:
-            times.append(self._later_jobs[0][0])
-        return min(times, default=None)
-
-    def _heed(
-        self, host: Host, lease: Lease, outcome: str, retry_after: float | None, now: float
-    ) -> None:
-        """Tell the gate what an outcome means, by the table in limits/signals.py."""
-        signal = rule_of(outcome).signal
-        if signal in (Signal.SUCCESS, Signal.ANSWER):
-            host.proven = True
-            host.connect_failures = 0
-            host.failing_since = None
-            host.pause.on_success()
-            if signal is Signal.SUCCESS:
-                host.gate.limiter.on_success(lease.in_flight_before)
-            return
-        if signal is Signal.NOTHING:
-            return
-        if signal is Signal.REFUSAL:
-            host.gate.limiter.on_refusal(now, lease.admitted_at)
-            seconds = retry_after or host.pause.on_refusal(now, at_floor=host.gate.limiter.at_floor)
-            if seconds:
-                host.gate.pause(now + seconds)
-                self._notes.paused.add(host.key)
-        elif outcome in UNREACHABLE:
-            host.connect_failures += 1
-        if host.failing_since is None:
-            host.failing_since = lease.admitted_at
-        unreachable = outcome in UNREACHABLE
-        if now - host.failing_since >= self._give_up_after:
-            self._give_up(host, "unreachable" if unreachable else "refusing")
-        elif unreachable and not host.proven and host.connect_failures >= _DEAD_AFTER:
-            self._give_up(host, "unreachable")
+            job = self._later_jobs[0][0]
+            due = job if due is None else min(due, job)
+        return due
 
     def _robots_failed(self, job: RobotsJob, outcome: str) -> None:
         host = self._host(self._queue_of(host_of(job.origin + "/")))
-        origin = host.origin(job.origin)
         now = self._clock.monotonic()
-        origin.failures += 1
-        if origin.failing_since is None:
-            origin.failing_since = now
-        if origin.rules is not None:
-            # The rules we have stay in force meanwhile (RFC 9309 section 2.3.1.4).
-            origin.expires_at = now + _STALE_RULES
-            origin.asking = False
-            return
-        if outcome in _HOPELESS:
-            self._give_up(host, outcome)
-            return
-        if now - origin.failing_since >= self._give_up_after:
-            self._give_up(host, "unreachable" if outcome in UNREACHABLE else "refusing")
-            return
-        tried = origin.failures >= self._robots_attempts
-        if tried and outcome in UNREACHABLE and not host.proven:
-            self._give_up(host, "unreachable")
-            return
-        longest = min(_ROBOTS_BACKOFF, 2.0 ** min(origin.failures, 12))
-        due = now + longest * self._rng.uniform(0.5, 1.0)
-        again = RobotsJob(job.origin, job.origin + "/robots.txt")
-        heapq.heappush(self._later_jobs, (due, next(self._sequence), host, again))
+        delay, verdict = self._judge.robots(host, host.origin(job.origin), outcome, now)
+        if verdict is not None:
+            self._give_up(host, verdict)
+        elif delay is not None:
+            again = RobotsJob(job.origin, job.origin + "/robots.txt")
+            heapq.heappush(self._later_jobs, (now + delay, next(self._sequence), host, again))
 
     def _give_up(self, host: Host, verdict: str) -> None:
         if host.verdict is not None:
@@ -703,6 +485,7 @@ class Scheduler:
         host = self._hosts.get(key)
         if host is None:
             host = self._hosts[key] = self._new_host(key)
+            self._standings.enter()
         return host
 
     def _ask(self, origin: Origin) -> None:
@@ -721,11 +504,10 @@ class Scheduler:
         host = self._host(self._queue_of(host_of(job.url)))
         host.jobs.append(job)
         host.loaded = True
-        self._place(host, self._clock.monotonic())
+        self._standings.place(host, self._clock.monotonic())
 
     def __repr__(self) -> str:
         return (
-            f"Scheduler({len(self._hosts)} hosts, {self._active} active, "
-            f"{len(self._leases)} leases, {self._credits} credits, "
-            f"{self._followers} followers, watcher due {self._watcher_due})"
+            f"Scheduler({len(self._leases)} leases, {self._credits} credits, "
+            f"{self._standings!r}, {self._waiters!r})"
         )

@@ -1,0 +1,98 @@
+"""What an outcome does to its host: the gate is told, and a host may be given up.
+
+Called under the scheduler's lock; decides, and leaves the consequences to the scheduler.
+"""
+
+from __future__ import annotations
+
+import random
+
+from syncrawl.config.model import Config
+from syncrawl.engine.hosts import Host, Origin
+from syncrawl.engine.lease import Lease
+from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
+
+# Why a host's URLs fail without being asked for.
+UNREACHABLE_HOST = "unreachable"
+REFUSING_HOST = "refusing"
+
+# What no later try can change: the address policy refuses the host, or its name is no name.
+_HOPELESS = frozenset({"address", "url"})
+# Connect failures in a row, with no answer ever, after which a host is given up at once.
+_DEAD_AFTER = 10
+# Seconds that outdated rules stand after a vain try to renew them.
+_STALE_RULES = 3600.0
+# The longest wait between two tries for a robots.txt that is not known yet, in seconds.
+_ROBOTS_BACKOFF = 300.0
+
+
+class Judge:
+    """A verdict is final for the run: `unreachable`, `refusing`, or the hopeless outcome."""
+
+    def __init__(self, config: Config, rng: random.Random) -> None:
+        self._give_up_after = config.crawl.give_up_after
+        self._robots_attempts = config.retry.max_attempts
+        self._rng = rng
+
+    def heed(
+        self, lease: Lease, outcome: str, retry_after: float | None, now: float
+    ) -> tuple[float, str | None]:
+        """Tell the gate what an outcome means, by the table in limits/signals.py.
+
+        Returns the seconds to pause the host for (0 = not at all), and a verdict or None.
+        """
+        host = lease.host
+        signal = rule_of(outcome).signal
+        if signal in (Signal.SUCCESS, Signal.ANSWER):
+            host.proven = True
+            host.connect_failures = 0
+            host.failing_since = None
+            host.pause.on_success()
+            if signal is Signal.SUCCESS:
+                host.gate.limiter.on_success(lease.in_flight_before)
+            return 0.0, None
+        if signal is Signal.NOTHING:
+            return 0.0, None
+        pause = 0.0
+        if signal is Signal.REFUSAL:
+            limiter = host.gate.limiter
+            limiter.on_refusal(now, lease.admitted_at)
+            pause = retry_after or host.pause.on_refusal(now, at_floor=limiter.at_floor)
+        elif outcome in UNREACHABLE:
+            host.connect_failures += 1
+        if host.failing_since is None:
+            host.failing_since = lease.admitted_at
+        return pause, self._failing(host, outcome, now - host.failing_since)
+
+    def robots(
+        self, host: Host, origin: Origin, outcome: str, now: float
+    ) -> tuple[float | None, str | None]:
+        """What a vain try for `origin`'s robots.txt means.
+
+        Returns the seconds until the next try (None = none is due), and a verdict or None.
+        """
+        origin.failures += 1
+        if origin.failing_since is None:
+            origin.failing_since = now
+        if origin.rules is not None:
+            # The rules we have stay in force meanwhile (RFC 9309 section 2.3.1.4).
+            origin.expires_at = now + _STALE_RULES
+            origin.asking = False
+            return None, None
+        if outcome in _HOPELESS:
+            return None, outcome
+        if now - origin.failing_since >= self._give_up_after:
+            return None, UNREACHABLE_HOST if outcome in UNREACHABLE else REFUSING_HOST
+        tried = origin.failures >= self._robots_attempts
+        if tried and outcome in UNREACHABLE and not host.proven:
+            return None, UNREACHABLE_HOST
+        longest = min(_ROBOTS_BACKOFF, 2.0 ** min(origin.failures, 12))
+        return longest * self._rng.uniform(0.5, 1.0), None
+
+    def _failing(self, host: Host, outcome: str, seconds: float) -> str | None:
+        unreachable = outcome in UNREACHABLE
+        if seconds >= self._give_up_after:
+            return UNREACHABLE_HOST if unreachable else REFUSING_HOST
+        if unreachable and not host.proven and host.connect_failures >= _DEAD_AFTER:
+            return UNREACHABLE_HOST
+        return None
