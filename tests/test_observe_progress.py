@@ -122,7 +122,7 @@ class TestLiveView:
         before = sys.stdout
         view = LiveView(Terminal(), wall=lambda: 0.0)
         assert sys.stdout is before
-        print("a record")  # noqa: T201 - what a store to "-" does
+        print("a record")
         view.show(snapshot(), Pace())
         view.close()
         assert capsys.readouterr().out == "a record\n"

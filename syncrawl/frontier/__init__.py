@@ -1,5 +1,7 @@
 """The frontier: every URL ever accepted, its state, and what is due next.
 
 `model` has the data and the protocol, `memory` the reference implementation, `disk` the
-durable one on diskcache. All of it is confined to the commit thread, except `seen`.
+durable one: `bytesdisk` opens its diskcache, `rows` says what is in it, `reader` and
+`load` read it back, `bundles` is the index in memory, `faults` translates exceptions. All
+of it is confined to the commit thread, except `seen`, and `inspect`, which any process may use.
 """

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from syncrawl.frontier.model import Entry
+from syncrawl.frontier.rows import decode_entries
 
 _NO_MARKS: frozenset[int] = frozenset()
 
@@ -51,6 +52,14 @@ class Bundle:
         self.mark_rows: tuple[int, ...] = ()
         self.entries: list[Entry] | None = None
         self.taken = False
+
+    def unpack(self, packed: bytes) -> list[Entry]:
+        """The unfinished entries of the row. Raises ValueError where it holds others."""
+        entries = decode_entries(packed)
+        places = [(self.id, index) for index in range(self.count)]
+        if [(entry.bundle, entry.index) for entry in entries] != places:
+            raise ValueError(f"row {self.row} holds other entries")
+        return [entry for entry in entries if entry.index not in self.marks]
 
     def mark(self, indexes: Iterable[int], commit: int) -> None:
         """Note that `commit` wrote done marks for `indexes`."""

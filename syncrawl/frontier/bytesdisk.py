@@ -13,7 +13,8 @@ from typing import Any
 
 import diskcache
 
-from syncrawl.errors import ConfigError, StateDamaged, SyncrawlError
+from syncrawl.errors import ConfigError, SyncrawlError
+from syncrawl.frontier.faults import damaged
 from syncrawl.frontier.rows import DATABASE
 
 
@@ -33,7 +34,7 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc] # diskcache publishes no 
     def get(self, key: Any, raw: bool) -> str:
         """A stored key. Raises StateDamaged for anything but text."""
         if not raw or type(key) is not str:
-            raise StateDamaged("a row's key is not text", value=self._directory)
+            raise damaged(Path(self._directory), "a row's key is not text")
         return key
 
     def store(self, value: Any, read: bool, key: Any = diskcache.UNKNOWN) -> Any:
@@ -45,7 +46,7 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc] # diskcache publishes no 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> bytes:
         """A stored value. Raises StateDamaged for anything but bytes in the row itself."""
         if mode != diskcache.core.MODE_RAW or filename is not None or type(value) is not bytes:
-            raise StateDamaged("a row's value is not plain bytes", value=self._directory)
+            raise damaged(Path(self._directory), "a row's value is not plain bytes")
         return value
 
     def remove(self, file_path: str) -> None:
@@ -95,4 +96,4 @@ def open_cache(directory: Path) -> Any:
         raise
     except Exception as exc:
         # diskcache takes attribute names and pragmas from its settings table.
-        raise StateDamaged(f"its settings cannot be used: {exc!r}", value=path) from exc
+        raise damaged(directory, f"its settings cannot be used: {exc!r}") from exc

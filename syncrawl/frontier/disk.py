@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncrawl.clock import Clock
-from syncrawl.errors import StateDamaged
 from syncrawl.frontier import reader
 from syncrawl.frontier.bundles import Bundle, QueueIndex
 from syncrawl.frontier.bytesdisk import open_cache
-from syncrawl.frontier.faults import translated
+from syncrawl.frontier.faults import damaged, translated
 from syncrawl.frontier.load import Loaded, load
 from syncrawl.frontier.model import Batch, Counts, Entry, QueueOf, host_of
 from syncrawl.frontier.rows import (
     FORMAT,
     MARKER,
     Meta,
-    decode_entries,
     encode,
     encode_json,
 )
@@ -98,7 +96,8 @@ class DiskFrontier:
             self._cache = open_cache(self._directory)
             if not existed:
                 self._cache.set("meta", self._meta)
-            self._tidy(loaded)
+            if loaded.outdated:
+                self._tidy(loaded)
             self._mark_as_ours()
         return existed
 
@@ -149,13 +148,16 @@ class DiskFrontier:
         counts = self._counts
         stored = sum(bundle.open for bundle in self._bundles.values())
         if stored != counts.unfinished:
-            raise self._damaged(
-                f"{counts.unfinished} URLs should be unfinished, {stored} are there"
+            raise damaged(
+                self._directory,
+                f"{counts.unfinished} URLs should be unfinished, {stored} are there",
             )
         if len(self.seen) < counts.seen:
-            raise self._damaged(f"{counts.seen} URLs should be known, {len(self.seen)} are there")
+            raise damaged(
+                self._directory, f"{counts.seen} URLs should be known, {len(self.seen)} are there"
+            )
         if not counts.balanced():
-            raise self._damaged(f"the counts contradict each other: {counts}")
+            raise damaged(self._directory, f"the counts contradict each other: {counts}")
 
     # -- the transaction --------------------------------------------------------------
 
@@ -346,23 +348,13 @@ class DiskFrontier:
                 self._fresh -= bundle.count
             else:
                 with translated(self._directory):
-                    entries = self._read(bundle)
+                    entries = bundle.unpack(self._cache[bundle.row])
             taken.extend(entries)
         if self._track_depth:
             for entry in taken:
                 entry.depth = min(entry.depth, self._depths[entry.fp])
                 self._taken[entry.fp] = entry
         return taken
-
-    def _read(self, bundle: Bundle) -> list[Entry]:
-        entries = decode_entries(self._cache[bundle.row])
-        places = [(bundle.id, index) for index in range(bundle.count)]
-        if [(entry.bundle, entry.index) for entry in entries] != places:
-            raise self._damaged(f"row {bundle.row} holds other entries")
-        return [entry for entry in entries if entry.index not in bundle.marks]
-
-    def _damaged(self, message: str) -> StateDamaged:
-        return StateDamaged(message, value=str(self._directory))
 
     def has_more(self, queue: str) -> bool:
         return self._index.has_cold(queue)

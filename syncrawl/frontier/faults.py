@@ -20,6 +20,11 @@ from syncrawl.errors import DiskFull, StateDamaged, StateLocked, StopCondition, 
 _REFUSED_WRITES = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_FSYNC")
 
 
+def damaged(directory: Path, message: str) -> StateDamaged:
+    """The error for a state that cannot be gone on with as it is."""
+    return StateDamaged(message, key="crawl.state_dir", value=str(directory))
+
+
 @contextmanager
 def translated(directory: Path) -> Iterator[None]:
     """Raises StateDamaged, StateLocked or DiskFull for whatever the database raises inside."""
@@ -32,9 +37,9 @@ def translated(directory: Path) -> Iterator[None]:
         if cause is not None:
             raise _from_sqlite(cause, directory) from exc
         if isinstance(exc, msgspec.MsgspecError | ValueError):
-            raise StateDamaged(f"the state cannot be read: {exc}", value=str(directory)) from exc
+            raise damaged(directory, f"the state cannot be read: {exc}") from exc
         if isinstance(exc, KeyError):
-            raise StateDamaged(f"row {exc} is gone", value=str(directory)) from exc
+            raise damaged(directory, f"row {exc} is gone") from exc
         if isinstance(exc, OSError):
             raise _from_os(exc, directory) from exc
         raise
@@ -54,17 +59,26 @@ def _from_sqlite(exc: sqlite3.Error, directory: Path) -> StopCondition:
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     name = getattr(exc, "sqlite_errorname", "")
     if code == sqlite3.SQLITE_FULL or name in _REFUSED_WRITES:
-        return DiskFull(
-            f"no room for the state ({exc})",
-            value=str(directory),
-            remedy="make room, then run again: nothing is lost",
-        )
+        return _full(directory, str(exc))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StateLocked(f"another process uses the state ({exc})", value=str(directory))
-    return StateDamaged(f"the state database answers: {exc}", value=str(directory))
+        return StateLocked(
+            f"another process uses the state ({exc})",
+            key="crawl.state_dir",
+            value=str(directory),
+        )
+    return damaged(directory, f"the state database answers: {exc}")
 
 
 def _from_os(exc: OSError, directory: Path) -> StopCondition:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(f"no room for the state ({exc.strerror})", value=str(directory))
-    return StateDamaged(f"the state cannot be opened: {exc}", value=str(directory))
+        return _full(directory, exc.strerror or str(exc))
+    return damaged(directory, f"the state cannot be opened: {exc}")
+
+
+def _full(directory: Path, why: str) -> DiskFull:
+    return DiskFull(
+        f"no room for the state ({why})",
+        key="crawl.state_dir",
+        value=str(directory),
+        remedy="make room, then run again: nothing is lost",
+    )

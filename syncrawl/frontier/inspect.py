@@ -37,7 +37,7 @@ class Found(NamedTuple):
 def inspect(directory: Path, fp: int) -> Found | None:
     """What the state in `directory` knows of fingerprint `fp`; None where there is no state.
 
-    Costs a pass over the rows (about 0.1 s for a million URLs). Raises StateDamaged where
+    Costs a pass over the rows (0.3 s at a million URLs). Raises StateDamaged where
     they cannot be read.
     """
     return _look(directory, lambda reader: _find(reader, fp))
@@ -109,12 +109,11 @@ def _smallest_depth(reader: StateReader, fp: int, depth: int) -> int:
 
 
 def _end(reader: StateReader, fp: int) -> Found | None:
-    """How `fp` failed or was dropped, as of the last commit that says so."""
+    """How `fp` failed or was dropped; a URL ends once."""
     needle = encode(fp)
-    last, found = -1, None
-    for number, row in reader.items("f:"):
-        if needle in row and int(number) > last:
+    for _, row in reader.items("f:"):
+        if needle in row:
             for entry, state, reason in decode_ends(row):
                 if entry.fp == fp:
-                    last, found = int(number), Found(state, reason, entry)
-    return found
+                    return Found(state, reason, entry)
+    return None

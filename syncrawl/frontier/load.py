@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from syncrawl.frontier.bundles import Bundle
 from syncrawl.frontier.model import Counts, QueueOf
 from syncrawl.frontier.reader import StateReader
-from syncrawl.frontier.rows import decode_counts, decode_entries, decode_pairs, encode
+from syncrawl.frontier.rows import decode_counts, decode_pairs, encode
 
 # Above this many small rows of one kind, opening merges them.
 _MANY_ROWS = 256
@@ -102,9 +102,7 @@ def _load_depths(reader: StateReader, loaded: Loaded) -> None:
     depths = loaded.depths
     for rest, packed in reader.items("p:"):
         bundle = loaded.bundles[Bundle.parse_row(f"p:{rest}")[0]]
-        for entry in decode_entries(packed):
-            if entry.index not in bundle.marks:
-                depths[entry.fp] = entry.depth
+        depths.update((entry.fp, entry.depth) for entry in bundle.unpack(packed))
     lowered: dict[int, int] = {}
     rows: dict[str, bytes] = {}
     for commit, packed in _numbered(reader, "z"):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from syncrawl.errors import StateDamaged, StateMismatch
-from syncrawl.frontier.faults import translated
+from syncrawl.frontier.faults import damaged, translated
 from syncrawl.frontier.rows import DATABASE, FORMAT, MARKER, Meta, decode_meta
 
 # diskcache's word for a value that is in the row as it is.
@@ -97,7 +97,7 @@ class StateReader:
 
     def _odd(self, key: object) -> StateDamaged:
         name = key if isinstance(key, str) else "?"
-        return StateDamaged(f"row {name} is not plain bytes", value=str(self._directory))
+        return damaged(self._directory, f"row {name} is not plain bytes")
 
 
 def is_there(directory: Path) -> bool:
@@ -118,15 +118,12 @@ def check(directory: Path, rules: str) -> bool:
         meta = _read_meta(directory)
         if meta is None:
             if (directory / MARKER).exists():
-                raise StateDamaged(
-                    f"{DATABASE} is gone or empty",
-                    value=str(directory),
-                    remedy="bring it back, or start over with --fresh",
-                )
+                raise damaged(directory, f"{DATABASE} is gone or empty")
             return False
     if meta.format != FORMAT:
         raise StateMismatch(
             f"the state has format {meta.format}, this version reads {FORMAT}",
+            key="crawl.state_dir",
             value=str(directory),
             remedy="finish it with the version that wrote it, or start over with --fresh",
         )
@@ -156,6 +153,7 @@ def _read_meta(directory: Path) -> Meta | None:
             return None
     raise StateMismatch(
         "this directory holds another program's data",
+        key="crawl.state_dir",
         value=str(directory),
         remedy="choose another crawl.state_dir",
     )

@@ -196,7 +196,7 @@ def test_url_canon() -> None:
     missed = [(case, asked(case)) for case, kind in verdicts if kind is None]
     assert not missed
     kinds = Counter(kind for _, kind in verdicts)
-    print(f"{kinds.pop('')} of {len(cases)} facts hold as they stand; by difference: {kinds}")  # noqa: T201
+    print(f"{kinds.pop('')} of {len(cases)} facts hold as they stand; by difference: {kinds}")
     reasons = [*differences.READINGS, *differences.OTHER_RULES, *differences.NOT_OURS]
     assert {reason.kind for reason in reasons} <= set(kinds), "a difference that explains nothing"
 
