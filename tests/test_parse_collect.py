@@ -51,6 +51,9 @@ def cyclic() -> dict[str, Any]:
         (None, "None"),
         ([{"a": 1}], "type list"),
         (Link(None), "url None"),  # type: ignore[arg-type]
+        (Link("/x", priority=2**70), "Link with url"),
+        (Link("/x", label="\ud800"), "Link with url"),
+        (Link("/x", label=3), "Link with url"),  # type: ignore[arg-type] # what a plugin may do
         (Link("/x", priority="high"), "priority an object of type str"),  # type: ignore[arg-type]
         ({"a": object()}, "not JSON-able"),
         ({"a": "\ud800"}, "not JSON-able"),

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from syncrawl.cli.affinity import find_seat, one_cpu
 from syncrawl.cli.common import add_config, add_view, leave_at_once, load, one_line, say
 from syncrawl.errors import EXIT_CONDITION, EXIT_SIGNAL
 
@@ -92,13 +93,14 @@ def crawl_through(
     from syncrawl.observe.progress import choose_mode, start_progress
     from syncrawl.observe.report import summary
 
+    # Made here, so that it has seen some of the machine's load when the crawl starts.
+    seat = find_seat() if config.crawl.one_cpu else None
     mode = choose_mode(sys.stderr, quiet=quiet, progress=progress)
     log, lines = _logger(config, live=mode == "live")
     if crawl_factory is None:
         from syncrawl.engine.crawl import Crawl
 
         crawl_factory = Crawl
-    sys.setswitchinterval(float(os.environ.get("SWI", "0.005")))
     crawl = crawl_factory(config, log=log, fresh=fresh)
     if stopper.attach(crawl):
         say("stopped before the start")
@@ -112,7 +114,8 @@ def crawl_through(
         lines=lines,
     )
     try:
-        report = crawl.run()
+        with one_cpu(seat):
+            report = crawl.run()
     finally:
         view_ended = view.stop() if view else True
     if not quiet:

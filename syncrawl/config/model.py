@@ -54,6 +54,9 @@ class CrawlConfig(Model, frozen=True, kw_only=True):
     max_wait: Seconds = 0.0
     # A host without any success for this long fails its URLs.
     give_up_after: Seconds = 3600.0
+    # Keep the threads of `python -m syncrawl` on one CPU (Linux): the interpreter runs one at a
+    # time anyway, and handing over between CPUs costs a quarter of the work.
+    one_cpu: bool = True
 
 
 class ScopeConfig(Model, frozen=True, kw_only=True):

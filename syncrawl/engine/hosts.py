@@ -68,8 +68,10 @@ class Host:
         "cap",
         "connect_failures",
         "counted",
+        "exchange_seconds",
         "failing_since",
         "gate",
+        "held_until",
         "hungry",
         "jobs",
         "key",
@@ -113,6 +115,8 @@ class Host:
         self.version = 0
         self.place: tuple[int, float] | None = None  # the heap it is in and its rank there
         self.proven = False  # has answered at least once
+        self.exchange_seconds = 0.0  # running mean, redirects included
+        self.held_until = float("-inf")  # clock seconds; see Endgame
         self.connect_failures = 0  # in a row, with no answer between
         self.failing_since: float | None = None
         self.verdict: str | None = None

@@ -17,6 +17,7 @@ from syncrawl.api import RobotsRules
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
+from syncrawl.engine.endgame import Endgame
 from syncrawl.engine.hosts import Host, Origin, RobotsJob
 from syncrawl.engine.judge import Judge
 from syncrawl.engine.lease import Lease
@@ -56,6 +57,7 @@ class Scheduler:
         self._waiters = Waiters(self._lock, clock)
         self._standings = Standings(config.fetch.workers)
         self._judge = Judge(config, rng)
+        self._endgame = Endgame()
         self._closed = False
         self._sequence = itertools.count()
         self._hosts: dict[str, Host] = {}
@@ -122,6 +124,7 @@ class Scheduler:
             host.gate.release()
             self._exchanging -= 1
             now = self._clock.monotonic()
+            self._endgame.note(host, now - lease.admitted_at, now)
             if lease.unproven:
                 self._standings.unproven_in_flight -= 1
             pause, verdict = self._judge.heed(lease, outcome, retry_after, now)
@@ -405,7 +408,7 @@ class Scheduler:
             return None, "credit"
         if self._max_pages and self._pages + self._reserved >= self._max_pages:
             return None, "pages"
-        host = self._standings.take_first()
+        host = self._take_first(now)
         if host is None:
             return None, "pages" if self._capped else "politeness"
         ticket = self._budget.reserve()
@@ -435,6 +438,18 @@ class Scheduler:
         self._want(host)
         self._standings.place(host, now)
         return lease, ""
+
+    def _take_first(self, now: float) -> Host | None:
+        """The host that goes first, slow ones held back from the last pages of a limit."""
+        left = self._max_pages - self._pages - self._reserved
+        while True:
+            host = self._standings.take_first()
+            if host is None or not self._max_pages or host.jobs:
+                return host
+            if not self._endgame.outlasts(host, left, now):
+                return host
+            host.held_until = now + host.exchange_seconds
+            self._standings.place(host, now)
 
     def _want(self, host: Host) -> None:
         """Ask for a refill where the window runs low and the frontier has more."""

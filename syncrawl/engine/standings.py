@@ -45,7 +45,7 @@ class Standings:
 
     def place(self, host: Host, now: float) -> None:
         """Put a host where it belongs after any change."""
-        due = host.gate.ready_at() if host.has_offer else NEVER
+        due = max(host.gate.ready_at(), host.held_until) if host.has_offer else NEVER
         if due <= now:
             self._put(host, self._proven if host.proven else self._unproven, host.gate.in_flight)
         elif due < NEVER:

@@ -5,6 +5,7 @@ Runs on parse threads, or in a parse child; imports the API, the errors and msgs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ import msgspec
 
 from syncrawl.api import Link, Page, Parser, Record
 from syncrawl.errors import SyncrawlError
+
+_MOST = 2**31
+_SURROGATE = re.compile("[\ud800-\udfff]").search
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +43,7 @@ def collect(parser: Parser, page: Page, max_items: int) -> tuple[list[Record], l
                 remedy="raise [parse] max_items if the page really holds that many",
             )
         if isinstance(item, Link):
-            if not isinstance(item.url, str) or not isinstance(item.priority, int | None):
+            if not _is_sound(item):
                 raise _bad_link(item, page)
             links.append(item)
         elif isinstance(item, Mapping):
@@ -49,6 +53,20 @@ def collect(parser: Parser, page: Page, max_items: int) -> tuple[list[Record], l
                 f"the parser yielded {_kind(item)}", url=page.url, remedy="yield mappings and Links"
             )
     return records, links
+
+
+def _is_sound(link: Link) -> bool:
+    """Whether a link's parts are what the frontier can store."""
+    if not isinstance(link.url, str):
+        return False
+    priority = link.priority
+    if priority is not None and not (isinstance(priority, int) and abs(priority) < _MOST):
+        return False
+    label = link.label
+    if label is None:
+        return True
+    # A lone surrogate cannot be written down.
+    return isinstance(label, str) and (label.isascii() or not _SURROGATE(label))
 
 
 def _items(result: Any, page: Page) -> Iterable[Any]:
@@ -66,7 +84,7 @@ def _bad_link(link: Link, page: Page) -> ParseError:
     return ParseError(
         f"the parser yielded a Link with url {_kind(link.url)}, priority {_kind(link.priority)}",
         url=page.url,
-        remedy="url is a str, priority an int or None",
+        remedy="url is a str, priority a small int or None, label text or None",
     )
 
 
