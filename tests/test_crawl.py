@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from syncrawl.cli.explain import explain
 from syncrawl.engine.crawl import Crawl
 from syncrawl.errors import StateLocked, StateMismatch, StoreDamaged
 from syncrawl.testing.site import Site
@@ -329,7 +330,9 @@ def test_a_seeds_redirect_extends_what_is_followed_also_after_a_restart(tmp_path
         old.host.pages["/"] = Reply.redirect(new.url())
         fetch = {"resolve": site.resolve, "private_addresses": "allow"}
         crawl(settings(tmp_path, [old.url()], fetch=fetch, crawl={"max_pages": 2}))
-        report = crawl(settings(tmp_path, [old.url()], fetch=fetch))
+        config = settings(tmp_path, [old.url()], fetch=fetch)
+        assert explain(new.url("/a"), config).scope == "accepted"
+        report = crawl(config)
         assert sorted(paths(site, 1)) == ["/", "/a", "/b"]
     assert report.data["urls"]["dropped"] == 0
 

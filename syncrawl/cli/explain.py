@@ -76,11 +76,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def explain(url: str, config: Config) -> Explanation:
-    """All that the configuration and the state directory say about `url`.
-
-    Hosts that a seed's redirect added to the scope are known to the run alone; a URL on one
-    of them reads "refused: host" here unless the state has it.
-    """
+    """All that the configuration and the state directory say about `url`."""
     from syncrawl.scope import Scope
     from syncrawl.urls import Canonicalizer, fingerprint
 
@@ -91,7 +87,9 @@ def explain(url: str, config: Config) -> Explanation:
     seeds = [seed for text in _seeds(config) if (seed := canonicalizer.parse(text))]
     is_seed = any(seed.key == target.key for seed in seeds)
     known = _look_up(config, target)
-    refusal = Scope(config.scope, seeds).refuse(target, 0 if is_seed else known.depth)
+    scope = Scope(config.scope, seeds)
+    scope.restore(_followed(config))
+    refusal = scope.refuse_seed(target) if is_seed else scope.refuse(target, known.depth)
     allowed = _robots_allow(config, target, known.robots)
     return Explanation(
         url=url,
@@ -117,6 +115,18 @@ def _seeds(config: Config) -> list[str]:
             with open(path, encoding="utf-8", errors="replace") as file:
                 seeds += [text for line in file if (text := line.strip()) and text[0] != "#"]
     return seeds
+
+
+def _followed(config: Config) -> list[str]:
+    """Hosts or domains that seeds' redirects added to the scope in earlier runs."""
+    import msgspec
+
+    from syncrawl.engine.commit import FOLLOWED
+    from syncrawl.engine.rooms import FRONTIER_DIR
+    from syncrawl.frontier.inspect import kept_note
+
+    packed = kept_note(Path(config.crawl.state_dir, FRONTIER_DIR), FOLLOWED)
+    return msgspec.msgpack.decode(packed, type=list[str]) if packed else []
 
 
 def _look_up(config: Config, url: Url) -> Known:

@@ -43,9 +43,14 @@ def inspect(directory: Path, fp: int) -> Found | None:
     return _look(directory, lambda reader: _find(reader, fp))
 
 
+def kept_note(directory: Path, key: str) -> bytes | None:
+    """The note that the engine keeps in the state under `key`; None where there is none."""
+    return _look(directory, lambda reader: reader.get(f"n:{key}"))
+
+
 def robots_note(directory: Path, origin: str) -> bytes | None:
     """The packed robots.txt that the state keeps for `origin`; None where it keeps none."""
-    return _look(directory, lambda reader: reader.get(f"n:robots/{origin}"))
+    return kept_note(directory, f"robots/{origin}")
 
 
 def _look(directory: Path, look: Callable[[StateReader], T]) -> T | None:
