@@ -25,6 +25,7 @@ from syncrawl.config.model import (
 )
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.commit import LIFE, TOKENS, Committer
+from syncrawl.engine.feeder import Feeder
 from syncrawl.engine.gates import HostMaker
 from syncrawl.engine.lease import Fetched, Lease, Parsed
 from syncrawl.engine.ledger import HostTotals, Ledger, Totals
@@ -184,21 +185,29 @@ class Bench:
         self.frontier.commit(Batch(notes={TOKENS: self.outputs.open(None)}))
         self.seeds = StubSeeds()
         self.robots = OpenRobots(self.scheduler)
+        self.feeder = Feeder(
+            frontier=self.frontier,
+            scheduler=self.scheduler,
+            robots=self.robots,  # type: ignore[arg-type]
+            ledger=self.ledger,
+            scope=Scope(self.config.scope, ()),
+            canonicalizer=CANON,
+            clock=self.clock,
+            log=NullLog(),
+            cap=self.config.scope.max_pages_per_host,
+            first_bundle=first_bundle,
+        )
         self.committer = Committer(
-            self.config,
             frontier=self.frontier,
             outputs=self.outputs,
             scheduler=self.scheduler,
-            robots=self.robots,  # type: ignore[arg-type]
+            feeder=self.feeder,
             seeds=self.seeds,  # type: ignore[arg-type]
             ledger=self.ledger,
             retry=RetryPolicy(self.config.retry, rng),
-            scope=Scope(self.config.scope, ()),
-            canonicalizer=CANON,
             queue_of=str,
             clock=self.clock,
             log=NullLog(),
-            first_bundle=first_bundle,
             body_row=0,
             followed=(),
         )

@@ -8,34 +8,29 @@ blocks on a queue, so the cycle of stages cannot deadlock.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from syncrawl.api import Record
 from syncrawl.clock import Clock
-from syncrawl.config.model import Config
+from syncrawl.engine.feeder import ROBOTS, Feeder
 from syncrawl.engine.lease import Parsed
 from syncrawl.engine.ledger import Ledger, bump
 from syncrawl.engine.outputs import Outputs
-from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.seeds import SeedReader
-from syncrawl.frontier.model import Batch, Entry, Finish, Frontier, QueueOf, host_of, origin_of
+from syncrawl.frontier.model import Batch, Entry, Finish, Frontier, QueueOf, host_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.limits.retry import MAX_REFUSALS, RetryPolicy
 from syncrawl.limits.signals import Fate, Signal, rule_of
 from syncrawl.log import Log
-from syncrawl.scope import Scope
-from syncrawl.urls import Canonicalizer
 
 # Notes in the frontier.
 TOKENS = "tokens"
 LIFE = "life"
 FOLLOWED = "followed"
 HOST = "host/"
-ROBOTS = "robots/"
 BODIES = "bodies/"
 
 # A result that only our own memory bound held up is tried again this much later.
@@ -48,44 +43,30 @@ class Committer:
 
     def __init__(
         self,
-        config: Config,
         *,
         frontier: Frontier,
         outputs: Outputs,
         scheduler: Scheduler,
-        robots: RobotsStep,
+        feeder: Feeder,
         seeds: SeedReader,
         ledger: Ledger,
         retry: RetryPolicy,
-        scope: Scope,
-        canonicalizer: Canonicalizer,
         queue_of: QueueOf,
         clock: Clock,
         log: Log,
-        first_bundle: int,
         body_row: int,
         followed: Iterable[str],
     ) -> None:
         self._frontier = frontier
         self._outputs = outputs
         self._scheduler = scheduler
-        self._robots = robots
+        self._feeder = feeder
         self._seeds = seeds
         self._ledger = ledger
         self._retry = retry
-        self._scope = scope
-        self._canonicalizer = canonicalizer
         self._queue_of = queue_of
         self._clock = clock
         self._log = log
-        self._cap = config.scope.max_pages_per_host
-        # Entries in bundles before this one are an earlier run's: scope may have tightened.
-        self._first_bundle = first_bundle
-        # Hosts whose page cap is reached: what they have pending counts as deferred.
-        self._retired: set[str] = set()
-        self._robots_looked_up: set[str] = set()
-        # Ends decided outside a batch (given up, out of scope now), for the next one.
-        self._ends: list[Finish] = []
         self._body_row = body_row
         # What seeds' redirects added to the scope, in this run and earlier ones.
         self._followed = list(followed)
@@ -100,19 +81,19 @@ class Committer:
     @property
     def deferred(self) -> int:
         """URLs kept on disk that this configuration does not get to."""
-        return sum(self._frontier.unfinished(key) for key in self._retired)
+        return self._feeder.deferred
 
     @property
     def has_ends(self) -> bool:
         """True where a further step has something to write at once."""
-        return bool(self._ends)
+        return bool(self._feeder.ends)
 
     @property
     def nothing_left(self) -> bool:
         """True when the inputs are read and nothing is pending, leased or uncommitted."""
         return (
             self._seeds.ended
-            and not self._ends
+            and not self._feeder.ends
             and self._frontier.counts().unfinished == self.deferred
         )
 
@@ -129,8 +110,8 @@ class Committer:
             touched = self._commit(items, hosts)
         self._scheduler.settle_all([(i.fetched.lease, i.fetched.is_page) for i in items])
         for key in hosts:
-            self._retire_if_capped(key)
-        self._refill(touched)
+            self._feeder.retire_if_capped(key)
+        self._feeder.refill(touched)
         self.publish()
 
     def _commit(self, items: list[Parsed], hosts: set[str]) -> set[str]:
@@ -262,11 +243,11 @@ class Committer:
 
     def _find(self, links: Iterable[Entry], batch: Batch) -> None:
         """Add links, but for those whose host has all the pages it may have."""
-        if not self._retired:
+        if not self._feeder.retired:
             batch.found.extend(links)
             return
         for entry in links:
-            if self._queue_of(host_of(entry.url)) in self._retired:
+            if self._queue_of(host_of(entry.url)) in self._feeder.retired:
                 for totals in self._ledger.each():
                     bump(totals.refused, _CAP)
             else:
@@ -288,26 +269,19 @@ class Committer:
                 bump(totals.outcomes, reason)
         for origin, packed in notes.robots:
             batch.notes[ROBOTS + origin] = packed
-            self._robots_looked_up.add(origin)
-        self._ends.extend(Finish(entry, "failed", verdict) for entry, verdict in notes.failed)
+            self._feeder.rules_are_known(origin)
+        for entry, verdict in notes.failed:
+            self._feeder.fail([entry], verdict)
         for key, verdict in notes.verdicts:
             self._log.warning("host given up", host=key, verdict=verdict)
-            self._fail_host(key, verdict)
-        ends, self._ends = self._ends, []
-        for end in ends:
+            self._feeder.fail_host(key, verdict)
+        for end in self._feeder.take_ends():
             if end.state == "dropped":
                 self._drop(end.entry, end.reason, batch)
             else:
                 batch.finished.append(end)
                 for totals in self._ledger.each():
                     bump(totals.outcomes, end.reason)
-
-    def _fail_host(self, key: str, verdict: str) -> None:
-        """Everything that waits for a given-up host fails now."""
-        entries = self._scheduler.unload(key)
-        while more := self._frontier.take(key, 10_000):
-            entries.extend(more)
-        self._ends.extend(Finish(entry, "failed", verdict) for entry in entries)
 
     def _take_seeds(self, batch: Batch) -> None:
         chunk = self._seeds.take()
@@ -333,73 +307,3 @@ class Committer:
         if bodies:
             self._body_row += 1
             batch.notes[f"{BODIES}{self._body_row}"] = SeenSet.pack(bodies)
-
-    # -- feeding the scheduler ----------------------------------------------------------
-
-    def _refill(self, touched: set[str]) -> None:
-        for key, room in self._scheduler.take_wanted():
-            self._feed(key, room)
-        touched |= self._frontier.ripen(self._clock.wall())
-        for key in touched:
-            room = self._scheduler.room(key)
-            if room:
-                self._feed(key, room)
-        places = self._scheduler.free_places()
-        if places > 0:
-            waiting = (
-                key
-                for key in self._frontier.backlog()
-                if key not in self._retired and not self._scheduler.is_loaded(key)
-            )
-            for key in list(itertools.islice(waiting, places)):
-                self._feed(key, 1)
-
-    def _feed(self, key: str, room: int) -> None:
-        """Move entries of one host from the frontier to the scheduler."""
-        if self._cap and self._ledger.host(key).pages >= self._cap:
-            self._retired.add(key)
-            return
-        entries = self._frontier.take(key, room)
-        verdict = self._scheduler.verdict(key)
-        if verdict is not None:
-            self._ends.extend(Finish(entry, "failed", verdict) for entry in entries)
-            return
-        entries = [entry for entry in entries if self._in_scope(entry)]
-        for origin in {origin_of(entry.request_url) for entry in entries}:
-            self._look_up_robots(origin)
-        more = self._frontier.has_more(key)
-        if entries:
-            self._robots.sort_out(entries, more=more)
-        else:
-            self._scheduler.offer(key, [], [], more=more)
-
-    def _in_scope(self, entry: Entry) -> bool:
-        """False where a resumed run's tighter scope refuses an entry; it is then dropped."""
-        if entry.bundle >= self._first_bundle:
-            return True
-        url = self._canonicalizer.parse(entry.request_url)
-        if url is None:
-            reason: str | None = "invalid"
-        elif entry.seed:
-            reason = self._scope.refuse_seed(url)
-        else:
-            reason = self._scope.refuse(url, entry.depth)
-        if reason is None:
-            return True
-        self._ends.append(Finish(entry, "dropped", reason))
-        return False
-
-    def _look_up_robots(self, origin: str) -> None:
-        """Put an earlier run's robots.txt in force, the first time an origin is met."""
-        if origin in self._robots_looked_up:
-            return
-        self._robots_looked_up.add(origin)
-        packed = self._frontier.note(ROBOTS + origin)
-        if packed is not None:
-            self._robots.load(packed)
-
-    def _retire_if_capped(self, key: str) -> None:
-        if self._cap and key not in self._retired and self._scheduler.exhausted(key):
-            self._retired.add(key)
-            self._scheduler.unload(key)
-            self._log.info("host has all its pages", host=key, max_pages_per_host=self._cap)

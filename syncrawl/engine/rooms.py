@@ -19,6 +19,7 @@ from syncrawl.clock import Clock
 from syncrawl.config.model import Config, StoreConfig
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.commit import BODIES, FOLLOWED, HOST, LIFE, TOKENS, Committer
+from syncrawl.engine.feeder import Feeder
 from syncrawl.engine.fetching import Exchanger, FetchStep
 from syncrawl.engine.gates import GateKeys, HostMaker
 from syncrawl.engine.inbox import CommitInbox
@@ -191,21 +192,29 @@ class Rooms:
         opened = self.outputs.open(tokens)
         if opened != tokens:
             frontier.commit(Batch(notes={TOKENS: opened}))
+        feeder = Feeder(
+            frontier=frontier,
+            scheduler=self.scheduler,
+            robots=self.robots,
+            ledger=self.ledger,
+            scope=self.scope,
+            canonicalizer=self.canonicalizer,
+            clock=self.clock,
+            log=self.log,
+            cap=self.config.scope.max_pages_per_host,
+            first_bundle=first,
+        )
         self.committer = Committer(
-            self.config,
             frontier=frontier,
             outputs=self.outputs,
             scheduler=self.scheduler,
-            robots=self.robots,
+            feeder=feeder,
             seeds=self.seeds,
             ledger=self.ledger,
             retry=self.retry,
-            scope=self.scope,
-            canonicalizer=self.canonicalizer,
             queue_of=self._keys.queue_of,
             clock=self.clock,
             log=self.log,
-            first_bundle=first,
             body_row=body_row,
             followed=followed,
         )

@@ -1,0 +1,154 @@
+"""Keeps the scheduler fed: entries move from the frontier's disk to the hosts' windows.
+
+Commit thread only. What turns out not to be fetched on the way (a given-up host, a tighter
+scope, a page cap) ends here, and is written down with the next commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from syncrawl.clock import Clock
+from syncrawl.engine.ledger import Ledger
+from syncrawl.engine.robots import RobotsStep
+from syncrawl.engine.scheduler import Scheduler
+from syncrawl.frontier.model import Entry, Finish, Frontier, origin_of
+from syncrawl.log import Log
+from syncrawl.scope import Scope
+from syncrawl.urls import Canonicalizer
+
+# The frontier's notes that hold an origin's robots.txt.
+ROBOTS = "robots/"
+
+
+class Feeder:
+    """Every entry it takes is offered to the scheduler or ended, none is lost."""
+
+    def __init__(
+        self,
+        *,
+        frontier: Frontier,
+        scheduler: Scheduler,
+        robots: RobotsStep,
+        ledger: Ledger,
+        scope: Scope,
+        canonicalizer: Canonicalizer,
+        clock: Clock,
+        log: Log,
+        cap: int,
+        first_bundle: int,
+    ) -> None:
+        self._frontier = frontier
+        self._scheduler = scheduler
+        self._robots = robots
+        self._ledger = ledger
+        self._scope = scope
+        self._canonicalizer = canonicalizer
+        self._clock = clock
+        self._log = log
+        self._cap = cap  # scope.max_pages_per_host, 0 = none
+        # Entries in bundles before this one are an earlier run's: scope may have tightened.
+        self._first_bundle = first_bundle
+        # Hosts whose page cap is reached: what they have pending counts as deferred.
+        self.retired: set[str] = set()
+        # Ends decided here, for the next commit to write down.
+        self.ends: list[Finish] = []
+        self._looked_up: set[str] = set()
+
+    @property
+    def deferred(self) -> int:
+        """URLs kept on disk that this configuration does not get to."""
+        return sum(self._frontier.unfinished(key) for key in self.retired)
+
+    def take_ends(self) -> list[Finish]:
+        """What is to be written down, once."""
+        ends, self.ends = self.ends, []
+        return ends
+
+    def refill(self, touched: set[str]) -> None:
+        """Feed hosts that asked, those in `touched` that got URLs, and new hosts in free places."""
+        for key, room in self._scheduler.take_wanted():
+            self._feed(key, room)
+        touched |= self._frontier.ripen(self._clock.wall())
+        for key in touched:
+            room = self._scheduler.room(key)
+            if room:
+                self._feed(key, room)
+        places = self._scheduler.free_places()
+        if places > 0:
+            waiting = (
+                key
+                for key in self._frontier.backlog()
+                if key not in self.retired and not self._scheduler.is_loaded(key)
+            )
+            for key in list(itertools.islice(waiting, places)):
+                self._feed(key, 1)
+
+    def fail_host(self, key: str, verdict: str) -> None:
+        """Everything that waits for a given-up host fails now."""
+        entries = self._scheduler.unload(key)
+        while more := self._frontier.take(key, 10_000):
+            entries.extend(more)
+        self.fail(entries, verdict)
+
+    def fail(self, entries: list[Entry], reason: str) -> None:
+        """End entries as failed."""
+        self.ends.extend(Finish(entry, "failed", reason) for entry in entries)
+
+    def rules_are_known(self, origin: str) -> None:
+        """This run has asked for the origin's robots.txt; the one on disk is older."""
+        self._looked_up.add(origin)
+
+    def retire_if_capped(self, key: str) -> None:
+        """Take a host out of the run once all the pages it may have are committed."""
+        if self._cap and key not in self.retired and self._scheduler.exhausted(key):
+            self.retired.add(key)
+            self._scheduler.unload(key)
+            self._log.info("host has all its pages", host=key, max_pages_per_host=self._cap)
+
+    def _feed(self, key: str, room: int) -> None:
+        """Move entries of one host from the frontier to the scheduler."""
+        if self._cap and self._ledger.host(key).pages >= self._cap:
+            self.retired.add(key)
+            return
+        entries = self._frontier.take(key, room)
+        verdict = self._scheduler.verdict(key)
+        if verdict is not None:
+            self.fail(entries, verdict)
+            return
+        entries = [entry for entry in entries if self._in_scope(entry)]
+        for origin in {origin_of(entry.request_url) for entry in entries}:
+            self._look_up_robots(origin)
+        more = self._frontier.has_more(key)
+        if entries:
+            self._robots.sort_out(entries, more=more)
+        else:
+            self._scheduler.offer(key, [], [], more=more)
+
+    def _in_scope(self, entry: Entry) -> bool:
+        """False where a resumed run's tighter scope refuses an entry; it is then dropped."""
+        if entry.bundle >= self._first_bundle:
+            return True
+        url = self._canonicalizer.parse(entry.request_url)
+        if url is None:
+            reason: str | None = "invalid"
+        elif entry.seed:
+            reason = self._scope.refuse_seed(url)
+        else:
+            reason = self._scope.refuse(url, entry.depth)
+        if reason is None:
+            return True
+        self.ends.append(Finish(entry, "dropped", reason))
+        return False
+
+    def _look_up_robots(self, origin: str) -> None:
+        """Put an earlier run's robots.txt in force, the first time an origin is met."""
+        if origin in self._looked_up:
+            return
+        self._looked_up.add(origin)
+        packed = self._frontier.note(ROBOTS + origin)
+        if packed is not None:
+            self._robots.load(packed)
+
+    def __repr__(self) -> str:
+        return f"Feeder({len(self.retired)} retired, {len(self.ends)} ends to write)"
