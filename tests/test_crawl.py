@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from syncrawl.cli.explain import explain
+from syncrawl.clock import SystemClock
 from syncrawl.engine.crawl import Crawl
 from syncrawl.errors import StateLocked, StateMismatch, StoreDamaged
 from syncrawl.testing.site import Site
@@ -73,6 +75,24 @@ def test_robots_are_asked_once_and_obeyed(tmp_path: Path) -> None:
     assert report.data["dropped"] == {"robots": 2}
     assert report.data["urls"]["dropped"] == 2
     assert adds_up(report)
+
+
+class Tomorrow(SystemClock):
+    """The machine's clock, 25 hours ahead."""
+
+    wall = staticmethod(lambda: time.time() + 25 * 3600.0)
+
+
+def test_robots_are_kept_across_runs_for_their_time(tmp_path: Path) -> None:
+    pages = {"/": links("/no/x"), "/late": "x", "/later": "y"}
+    with Site(Host(pages=pages, robots="User-agent: *\nDisallow: /no/")) as site:
+        url = site.hosts[0].url
+        crawl(settings(tmp_path, [url()]))
+        crawl(settings(tmp_path, [url(), url("/late"), url("/no/y")]))
+        assert paths(site) == ["/", "/late"]
+        assert site.hosts[0].log.robots == 1
+        crawl(settings(tmp_path, [url(), url("/later")]), clock=Tomorrow())
+        assert site.hosts[0].log.robots == 2
 
 
 def test_robots_that_fail_keep_a_host_closed_until_they_answer(tmp_path: Path) -> None:

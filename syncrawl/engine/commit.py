@@ -8,7 +8,8 @@ blocks on a queue, so the cycle of stages cannot deadlock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -189,13 +190,28 @@ class Committer:
             fate = Fate.FAILED
         if fate is Fate.DONE:
             batch.finished.append(Finish(entry, "done", fetched.outcome))
+            self._tell(self._log.debug, "done", item)
         elif fate is Fate.FAILED:
             batch.finished.append(Finish(entry, "failed", fetched.outcome))
-            self._log.info("failed", url=entry.url, outcome=fetched.outcome, why=fetched.detail)
+            self._tell(self._log.info, "failed", item)
         elif fate is Fate.DROPPED:
             self._drop(entry, fetched.dropped, batch)
         else:
             batch.moved.append((entry, self._successor(item, fate)))
+            self._tell(self._log.debug, fate.value, item)
+
+    @staticmethod
+    def _tell(log: Callable[..., Any], event: str, item: Parsed) -> None:
+        """Log what became of a URL."""
+        fetched = item.fetched
+        log(
+            event,
+            host=fetched.lease.host.key,
+            url=fetched.lease.url,
+            outcome=fetched.outcome,
+            why=fetched.detail,
+            elapsed=round(fetched.elapsed, 3),
+        )
 
     def _may_retry(self, item: Parsed) -> bool:
         entry = item.fetched.lease.entry

@@ -27,7 +27,7 @@ from syncrawl.observe import report as reports
 from syncrawl.observe.observer import Observer
 
 # A commit waits for more results up to this long; see CommitInbox.gather.
-_LINGER = 0.05
+_LINGER = 0.03
 # The same while a host has room and no URL: what is found now is fetched at once.
 _LINGER_HUNGRY = 0.005
 # The commit loop looks at its timers at least this often.
