@@ -110,7 +110,7 @@ def crawl_through(
         mode=mode,
         stream=sys.stderr,
         max_pages=config.crawl.max_pages,
-        max_items=config.queues.max_items,
+        max_items=config.queues.bound(config.fetch.workers),
         lines=lines,
     )
     try:

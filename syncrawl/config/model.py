@@ -203,11 +203,18 @@ class ParseConfig(Model, frozen=True, kw_only=True):
 class QueuesConfig(Model, frozen=True, kw_only=True):
     """[queues]: the bounds between stages."""
 
-    max_items: Count = 64
+    # Items before a stage, what is being fetched included; 0 = twice the fetch workers.
+    max_items: Natural = 0
     # Body bytes alive in the process, from lease to commit; a lease reserves 64 KiB of them.
     max_bytes: Annotated[int, Meta(ge=65536, le=_LARGEST, extra={"unit": "size"})] = (
         128 * 1024 * 1024
     )
+
+    def bound(self, workers: int) -> int:
+        """Items that a queue may hold where `workers` fetch."""
+        # A worker needs a place in the queue before it fetches: fewer places than workers would
+        # leave some idle, many more would only let pages wait uncommitted.
+        return self.max_items or 2 * workers
 
 
 class StoreConfig(Struct, frozen=True, kw_only=True):

@@ -69,12 +69,13 @@ class Rooms:
         self.retry = RetryPolicy(config.retry, rng)
         self.ledger = Ledger(config.retry.budget_ratio)
         self.budget = ByteBudget(config.queues.max_bytes, clock)
+        bound = config.queues.bound(config.fetch.workers)
         # Filled by fetch threads, emptied by parse threads. A lease takes a credit of its
         # bound, so the put never blocks; the end marks of the parse workers come on top.
         self.fetched: MeteredQueue[Fetched | None] = MeteredQueue(
-            config.queues.max_items + config.parse.workers, clock
+            bound + config.parse.workers, clock
         )
-        self.inbox = CommitInbox(config.queues.max_items, clock)
+        self.inbox = CommitInbox(bound, clock)
         self.frontier = DiskFrontier(
             Path(config.crawl.state_dir) / FRONTIER_DIR,
             clock=clock,

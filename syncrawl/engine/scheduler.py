@@ -63,7 +63,7 @@ class Scheduler:
         self._hosts: dict[str, Host] = {}
         # Robots fetches to try again: (clock seconds, sequence, host, job).
         self._later_jobs: list[tuple[float, int, Host, RobotsJob]] = []
-        self._bound = self._credits = config.queues.max_items
+        self._bound = self._credits = config.queues.bound(config.fetch.workers)
         self._exchanging = 0
         self._handful = max(1, min(8, self._credits // 4))
         # Whether max_pages_per_host may hold ready hosts back until something is settled.
