@@ -14,13 +14,12 @@ from syncrawl.fetch.robots import (
     ALLOW_ALL,
     DISALLOW_ALL,
     RobotsEntry,
-    cap_body,
-    product_token,
     protego_engine,
     robots_url,
     rules_for_status,
     sitemap_urls,
 )
+from syncrawl.fetch.robots_text import cap_body, product_token
 
 ENGINE = protego_engine({})
 AGENT = "MyBot/1.0 (+https://bot.example/about)"

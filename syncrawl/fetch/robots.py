@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -23,162 +22,23 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from syncrawl.api import ConfigError, RobotsEngine, RobotsRules
+from syncrawl.fetch.robots_text import RULE_FIELDS, Field, Line, cap_body, our_group
 
 __all__ = [
     "ALLOW_ALL",
     "DISALLOW_ALL",
     "FixedRules",
     "RobotsEntry",
-    "cap_body",
-    "product_token",
     "protego_engine",
     "robots_url",
     "rules_for_status",
     "sitemap_urls",
 ]
 
-# Google's parser cuts a line here; the RFC names no limit.
-MAX_LINE_BYTES: Final = 16_663
-
 # Every wildcard rule is tried on every URL. Where their number times the path's octets is above
 # this (about 15 ms; real files and URLs stay under 10,000) the answer is no, at once: a hostile
 # file shall cost its host pages, and not the others CPU.
 MAX_WORK: Final = 1_000_000
-
-# ------------------------------------------------------------------ who we are
-
-_NAME = re.compile(r"[\w-]+")
-_COMPATIBLE = re.compile(r"\bcompatible;\s*([^\W\d][\w-]*)")
-_COMMENT = re.compile(r"\([^()]*\)?")
-_PRODUCT = re.compile(r"(?:^|\s)([^\W\d][\w-]*)")
-
-
-def product_token(user_agent: str) -> str:
-    """The name under which `user_agent`, a full header value, looks for its group.
-
-    Lower case; "" where there is none. The first product's name (RFC 9309 section 2.2.1);
-    behind a browser's mask, `Mozilla/5.0 (compatible; Name/1.0)`, the name after
-    "compatible", else the last product. Digits and non-ASCII letters, which the RFC leaves
-    out, belong to a name, so that `bot1` and `bot2` differ.
-    """
-    header = user_agent.strip().lower()
-    token = _leading_name(header)
-    if token != "mozilla":
-        return token
-    if masked := _COMPATIBLE.search(header):
-        return masked[1]
-    products: list[str] = _PRODUCT.findall(_COMMENT.sub(" ", header))
-    return products[-1]
-
-
-def _leading_name(text: str) -> str:
-    name = _NAME.match(text)
-    return name[0] if name else ""
-
-
-def _group_names(user_agent: str) -> tuple[str, ...]:
-    """Groups that would be ours, best first: our name, its RFC spelling, everybody's."""
-    token = product_token(user_agent)
-    strict = re.match(r"[a-z_-]*", token)
-    return tuple(name for name in (token, strict[0] if strict else "", "*") if name)
-
-
-# ------------------------------------------------------------------ reading a file
-
-
-class _Field(Enum):
-    """What a line can say, with the spellings met in real files that can mean nothing else."""
-
-    AGENT = (b"user-agent", b"useragent", b"user agent", b"useg-agent")
-    ALLOW = (b"allow",)
-    DISALLOW = (
-        *(b"disallow", b"desallow", b"dissallow", b"dissalow"),
-        *(b"disalow", b"diasllow", b"disallaw"),
-    )
-    DELAY = (b"crawl-delay", b"crawl delay")
-    RATE = (b"request-rate", b"request rate")
-    SITEMAP = (b"sitemap", b"sitemaps", b"site-map")
-
-
-_Line = tuple[_Field, bytes]
-_RULES = (_Field.ALLOW, _Field.DISALLOW)
-_FIELDS: Final = {spelling: field for field in _Field for spelling in field.value}
-# The colon may be missing.
-_LINE = re.compile(
-    rb"(%b)(?:[ \t]*:|[ \t])(.*)" % b"|".join(sorted(_FIELDS, reverse=True)),
-    re.IGNORECASE | re.DOTALL,
-)
-_LINE_END = re.compile(rb"\r\n?|\n")
-
-
-def _utf8(body: bytes) -> bytes:
-    """`body` without its byte order mark, cut short or not; UTF-16 is recoded."""
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        # Rules are ASCII, half of which is NUL in UTF-16; without any, only the mark is wrong.
-        if b"\0" not in body:
-            return body[2:]
-        return body.decode("utf-16", "replace").encode("utf-8", "replace")
-    for mark in (b"\xef\xbb\xbf", b"\xef\xbb", b"\xef"):
-        if body.startswith(mark):
-            return body[len(mark) :]
-    return body
-
-
-def cap_body(body: bytes, max_bytes: int) -> bytes:
-    """At most `max_bytes` of a robots.txt, cut at the end of a line (RFC 9309 section 2.5).
-
-    A body of `max_bytes` or more counts as cut, and half a line is no rule. What was cut
-    is returned as UTF-8 without a byte order mark.
-    """
-    if len(body) < max_bytes:
-        return body
-    text = _utf8(body[:max_bytes])
-    return text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
-
-
-def _directives(body: bytes) -> Iterator[_Line]:
-    """The lines that mean something, as (field, value)."""
-    for line in _LINE_END.split(_utf8(body)):
-        match = _LINE.match(line[:MAX_LINE_BYTES].partition(b"#")[0].strip())
-        if match:
-            yield _FIELDS[match[1].lower()], match[2].strip()
-
-
-def _our_group(body: bytes, user_agent: str) -> tuple[list[_Line], tuple[str, ...]]:
-    """The directives of the group that binds `user_agent`, and the file's sitemaps as written.
-
-    Groups of one name are merged, rules before any User-agent line bind nobody, and only
-    Allow and Disallow end a run of User-agent lines (RFC 9309 sections 2.2.1 and 2.2.4).
-    """
-    names = _group_names(user_agent)
-    groups: dict[str, list[_Line]] = {}
-    current: set[str] = set()
-    naming = False
-    sitemaps: dict[str, None] = {}
-    for field, value in _directives(body):
-        if field is _Field.SITEMAP:
-            sitemaps[value.decode("utf-8", "replace")] = None
-        elif field is _Field.AGENT:
-            if not naming:
-                current, naming = set(), True
-            name = _agent_named(value)
-            if name in names:
-                current.add(name)
-                groups.setdefault(name, [])
-        else:
-            naming = naming and field not in _RULES
-            for name in current:
-                groups[name].append((field, value))
-    sitemaps.pop("", None)
-    ours = next((groups[name] for name in names if name in groups), [])
-    return ours, tuple(sitemaps)
-
-
-def _agent_named(value: bytes) -> str:
-    if value[:1] == b"*" and not value[1:2].strip():
-        return "*"
-    return _leading_name(value.decode("utf-8", "replace").lstrip("*").lower())
-
 
 # ------------------------------------------------------------------ Protego's spelling
 
@@ -230,23 +90,23 @@ class _Rule(NamedTuple):
         return f"{'Allow' if self.allow else 'Disallow'}: /{pattern}"
 
 
-def _rules(directives: Iterable[_Line]) -> list[_Rule]:
+def _rules(directives: Iterable[Line]) -> list[_Rule]:
     """The rules among `directives`, without repeats; those with no path say nothing."""
     return list(
         dict.fromkeys(
             _Rule(
-                field is _Field.ALLOW,
+                field is Field.ALLOW,
                 tuple(map(_canonical, pattern.removesuffix(b"$").split(b"*"))),
                 pattern.endswith(b"$"),
             )
             for field, value in directives
-            if field in _RULES and value
+            if field in RULE_FIELDS and value
             for pattern in _patterns(field, value)
         )
     )
 
 
-def _patterns(field: _Field, value: bytes) -> Iterator[bytes]:
+def _patterns(field: Field, value: bytes) -> Iterator[bytes]:
     """`value`, and what else the same line may mean: `$` itself, or the folder of an index.html.
 
     The second is Google's reading of Allow. A whole URL is a path that holds that URL.
@@ -256,16 +116,16 @@ def _patterns(field: _Field, value: bytes) -> Iterator[bytes]:
     yield value
     if value.endswith(b"$"):
         yield value[:-1] + b"%24"
-    if field is _Field.ALLOW and value.endswith(b"/index.html"):
+    if field is Field.ALLOW and value.endswith(b"/index.html"):
         yield value.removesuffix(b"index.html") + b"$"
 
 
-def _paces(directives: Iterable[_Line]) -> Iterator[str]:
+def _paces(directives: Iterable[Line]) -> Iterator[str]:
     """The lines about pace as Protego is to read them: plain numbers, none beyond a float."""
     for field, value in directives:
-        if field is _Field.DELAY and _DELAY_VALUE.fullmatch(value):
+        if field is Field.DELAY and _DELAY_VALUE.fullmatch(value):
             yield f"Crawl-delay: {value.decode()}"
-        elif field is _Field.RATE and _RATE_VALUE.fullmatch(value):
+        elif field is Field.RATE and _RATE_VALUE.fullmatch(value):
             yield f"Request-rate: {value.decode('ascii', 'replace')}"
 
 
@@ -375,7 +235,7 @@ class _ProtegoEngine:
         counts as a Crawl-delay of seconds / requests, its hours of the day are not looked
         at, and the slower of the two holds.
         """
-        directives, sitemaps = _our_group(body, user_agent)
+        directives, sitemaps = our_group(body, user_agent)
         rules, paces = _rules(directives), list(_paces(directives))
         if not rules and not paces:
             return FixedRules(True, None, sitemaps) if sitemaps else ALLOW_ALL
