@@ -574,7 +574,9 @@ def test_an_empty_cache_is_as_good_as_none(tmp_path: Path) -> None:
     assert frontier.open() is False
     frontier.commit(Batch(found=entries(1)))
     frontier.close()
-    assert make(tmp_path / "state").open() is True
+    frontier = make(tmp_path / "state")
+    assert frontier.open() is True
+    frontier.close()
 
 
 def test_a_state_without_its_marker_gets_it_back(state: Path) -> None:

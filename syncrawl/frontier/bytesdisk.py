@@ -75,8 +75,9 @@ def open_cache(directory: Path) -> Any:
     for made, mode in ((directory, 0o700), (database, 0o600)):
         if made.stat().st_mode & 0o077:
             os.chmod(made, mode)
+    cache = diskcache.Cache.__new__(diskcache.Cache)
     try:
-        return diskcache.Cache(
+        cache.__init__(
             path,
             disk=BytesDisk,
             disk_min_file_size=1 << 30,
@@ -93,7 +94,17 @@ def open_cache(directory: Path) -> Any:
             sqlite_mmap_size=0,
         )
     except (SyncrawlError, OSError, sqlite3.Error, diskcache.Timeout):
+        _let_go(cache)
         raise
     except Exception as exc:
+        _let_go(cache)
         # diskcache takes attribute names and pragmas from its settings table.
         raise damaged(directory, f"its settings cannot be used: {exc!r}") from exc
+    return cache
+
+
+def _let_go(cache: Any) -> None:
+    """Close the connection of a cache whose constructor failed; diskcache leaves it open."""
+    connection = getattr(getattr(cache, "_local", None), "con", None)
+    if connection is not None:
+        connection.close()

@@ -79,6 +79,9 @@ class FrontierContract:
         """A new, unopened frontier on a place under `tmp_path`."""
         raise NotImplementedError
 
+    def lose(self, frontier: Frontier) -> None:
+        """Leave an open frontier behind as a killed process would; by default drop it."""
+
     @pytest.fixture
     def clock(self) -> FakeClock:
         return FakeClock()
@@ -91,8 +94,7 @@ class FrontierContract:
         def open_one(*, crash: bool = False, **options: Any) -> Frontier:
             if current:
                 last = current.pop()
-                if not crash:
-                    last.close()
+                self.lose(last) if crash else last.close()
                 del last
             frontier = self.make(
                 tmp_path, clock, **{"queue_of": by_host, "track_depth": False, **options}
