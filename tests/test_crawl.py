@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from pathlib import Path
@@ -483,6 +484,41 @@ def test_a_parser_that_raises_costs_that_page_only(
     assert report.data["outcomes"]["parse_error"] == 1
     assert len(records(tmp_path)) == 2
     assert report.data["urls"]["failed"] == 1
+
+
+def test_a_stuck_output_does_not_outlast_a_stop(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pages = {"/": links(*(f"/p{n}" for n in range(900)))}
+    pages |= {f"/p{n}": "x" * 900 for n in range(900)}
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with Site(Host(pages=pages)) as site:
+        config = settings(
+            tmp_path,
+            [site.hosts[0].url()],
+            crawl={"stop_grace": 0.1, "max_seconds": 2},
+            stores=[{"type": "jsonl", "path": "pipe"}],
+        )
+        running = Crawl(config)
+        report = running.run()
+        assert (report.status, report.exit_code) == ("limit", 0)
+        assert "commit_0" in running.hung()
+        # With its reader gone the write fails, and the thread that was left behind ends.
+        os.close(reader)
+        for thread in threading.enumerate():
+            if thread.name.startswith("commit"):
+                thread.join(10.0)
+                assert not thread.is_alive()
+
+
+def test_seconds_are_over_the_life_of_the_state(tmp_path: Path) -> None:
+    slow = Reply(b"x", delay=0.3)
+    with Site(Host(pages={"/": links("/a", "/b"), "/a": slow, "/b": slow})) as site:
+        seeds = [site.hosts[0].url()]
+        first = crawl(settings(tmp_path, seeds, crawl={"max_pages": 2}, host={"ceiling": 1}))
+        second = crawl(settings(tmp_path, seeds))
+    assert first.data["seconds"] >= 0.3
+    assert second.data["seconds"] >= 0.3 + second.data["run"]["seconds"]
 
 
 def test_seed_files_are_read_and_bad_lines_counted(tmp_path: Path) -> None:

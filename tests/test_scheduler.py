@@ -1396,7 +1396,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         limits = {key: live.limit for key, live in self.scheduler.live().items()}
         flying = Counter(keys_of(self.flying))
         held = len(self.flying) + len(self.ended)
-        unproven = sum(lease.unproven for lease in self.flying)
+        doubted = sum(lease.doubted for lease in self.flying)
         lease = self.bench.lease()
         if lease is None:
             return
@@ -1404,8 +1404,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert lease.in_flight_before == flying[key] < int(limits[key])
         assert self.credits > 0
         assert held == 0 or (held + 1) * RESERVATION <= self.max_bytes
-        if lease.unproven:
-            assert unproven < max(1, self.workers // 2)
+        if lease.doubted:
+            assert doubted < max(1, self.workers // 2)
         self.credits -= 1
         self.flying.append(lease)
         if lease.entry is None:

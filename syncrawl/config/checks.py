@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -24,6 +23,7 @@ from syncrawl.config.model import (
     ScopeConfig,
 )
 from syncrawl.config.shape import bad, join
+from syncrawl.urls import Canonicalizer
 
 __all__ = ["check", "check_state_dir", "clamped"]
 
@@ -44,6 +44,7 @@ _FILE_STORES = ("jsonl", "csv", "sqlite")
 def check(config: Config) -> None:
     """Raise ConfigError for the first thing that cannot work; paths are absolute already."""
     _check_seeds(config.crawl)
+    _check_available(config)
     _check_user_agent(config.crawl.user_agent)
     _check_scope(config.scope)
     _check_host(config.host, config.host_rules)
@@ -88,6 +89,20 @@ def check_state_dir(config: Config, base: Path) -> None:
 # --- [crawl] ---
 
 
+def _check_available(config: Config) -> None:
+    """What the models know and this version cannot do yet is an error, not a wish unheard."""
+    keys: list[tuple[str, str | None]] = [("host.key", config.host.key)]
+    keys += [(f"host.rules[{place}].key", rule.key) for place, rule in enumerate(config.host_rules)]
+    for key, value in keys:
+        if value == "address":
+            raise bad(
+                key, value, "gates by address are not available yet", 'use "host" or "domain"'
+            )
+    if config.parse.processes:
+        message = "child processes are not available yet"
+        raise bad("parse.processes", config.parse.processes, message, "leave it at 0")
+
+
 def _check_seeds(crawl: CrawlConfig) -> None:
     if not crawl.seeds and not crawl.seed_files:
         remedy = 'name a URL in crawl.seeds, or a file of URLs ("-" for stdin) in crawl.seed_files'
@@ -102,12 +117,9 @@ def _check_seeds(crawl: CrawlConfig) -> None:
 
 
 def _is_web_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text.strip())
-        _ = parts.port  # raises for a port that is none
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
+    # A browser mends "https:///x" and the like; in a configuration it is a slip.
+    written_out = re.match(r"\s*https?://[^/?#\\]", text, re.IGNORECASE)
+    return written_out is not None and Canonicalizer(()).parse(text) is not None
 
 
 def _check_readable(key: str, path: str, *, directory: bool) -> None:

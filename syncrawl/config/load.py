@@ -35,7 +35,12 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     for override in overrides:
         _apply(mapping, override)
     source = f"{file} and --set" if overrides else str(file)
-    return config_from_mapping(mapping, base=file.absolute().parent, source=source)
+    config = config_from_mapping(mapping, base=file.absolute().parent, source=source)
+    for place, store in enumerate(config.stores):
+        if store.path and os.path.realpath(store.path) == os.path.realpath(file):
+            key = f"stores[{place}].path"
+            raise bad(key, store.path, "is this configuration file", "choose another path")
+    return config
 
 
 def config_from_mapping(mapping: Mapping[str, Any], *, base: Path, source: str) -> Config:

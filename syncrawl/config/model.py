@@ -197,7 +197,7 @@ class ParseConfig(Model, frozen=True, kw_only=True):
     # [parse.options.NAME]: handed to that parser's factory.
     options: dict[str, dict[str, Any]] = {}
     # Records and links one page may yield.
-    max_items: Count = 100_000
+    max_items: Count = 1_000_000
 
 
 class QueuesConfig(Model, frozen=True, kw_only=True):

@@ -76,6 +76,8 @@ class Committer:
         self.deferred_now = 0
         self._published = float("-inf")
         self._requests_before = ledger.life.requests
+        self._seconds_before = ledger.life.seconds
+        self._started = clock.monotonic()
 
     # -- what the loop asks -----------------------------------------------------------
 
@@ -134,12 +136,15 @@ class Committer:
         self._write_counters(batch, hosts, bodies)
         return self._frontier.commit(batch)
 
-    def publish(self, every: float = 1.0) -> None:
+    def publish(self, every: float = 0.2) -> None:
         """Let other threads see the frontier's numbers, which they may not read themselves."""
         now = self._clock.monotonic()
         if now - self._published >= every:
             self._published = now
-            self.pending = dict(self._frontier.unfinished_by_queue())
+            waiting = dict(self._frontier.unfinished_by_queue())
+            for key in self._feeder.retired:
+                waiting.pop(key, None)
+            self.pending = waiting
             self.deferred_now = self.deferred
 
     # -- one result -------------------------------------------------------------------
@@ -298,6 +303,9 @@ class Committer:
                 batch.finished.append(end)
                 for totals in self._ledger.each():
                     bump(totals.outcomes, end.reason)
+                key = self._queue_of(host_of(end.entry.request_url))
+                self._ledger.host(key).note(end.reason, good=False)
+                hosts.add(key)
 
     def _take_seeds(self, batch: Batch) -> None:
         chunk = self._seeds.take()
@@ -313,6 +321,9 @@ class Committer:
         with self._ledger.lock:
             requests = self._scheduler.requests
             self._ledger.run.requests = requests
+            elapsed = self._clock.monotonic() - self._started
+            self._ledger.run.seconds = elapsed
+            self._ledger.life.seconds = self._seconds_before + elapsed
             self._ledger.life.requests = self._requests_before + requests
             for key in hosts:
                 host = self._ledger.host(key)

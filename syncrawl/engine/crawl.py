@@ -67,6 +67,7 @@ class Crawl:
         self._pressure: Pressure | None = None
         # Set once, by whoever stops the crawl first; read by the commit loop.
         self._stop: _End | None = None
+        self._stopped_at: float | None = None  # clock seconds; the caller's thread's own
         self._hung: list[str] = []
 
     # -- any thread -------------------------------------------------------------------
@@ -117,7 +118,8 @@ class Crawl:
                 commit.submit(rooms.open).result()
                 end = self._run_open(config, rooms, commit, state_dir)
             finally:
-                commit.submit(rooms.close).result()
+                if "commit_0" not in self._hung:
+                    commit.submit(rooms.close).result()
         finally:
             commit.shutdown(wait=False)
         assert self._pressure is not None
@@ -151,6 +153,7 @@ class Crawl:
             # mark for each parser. What comes after the last commit is leased, thus pending.
             rooms.seeds.stop()
             rooms.scheduler.close()
+            rooms.inbox.abandon()
             fetchers.shutdown(wait=False)
             parsers.shutdown(wait=False)
             self._end_workers(rooms, workers, len(rooms.parse))
@@ -160,8 +163,20 @@ class Crawl:
                 self._hung.append(observer.name)
 
     def _await(self, loop: Future[_End]) -> _End:
-        """The loop's verdict; an interrupt of this thread stops the crawl as a signal would."""
+        """The loop's verdict; an interrupt of this thread stops the crawl as a signal would.
+
+        A store may hang in a write (a pipe that nobody reads): the loop can then not be
+        waited for beyond the grace of a stop, and is left behind.
+        """
+        started = self._clock.monotonic()
         try:
+            while not loop.done():
+                concurrent.futures.wait([loop], timeout=_HEARTBEAT)
+                end = self._overdue(started)
+                if end is not None and not loop.done():
+                    self._hung.append("commit_0")
+                    self._log.error("a store hangs; left behind", reason=end.reason)
+                    return end
             return loop.result()
         except StopCondition as exc:
             self._log.error("stopped", reason=str(exc))
@@ -170,6 +185,19 @@ class Crawl:
             self.stop("interrupted")
             concurrent.futures.wait([loop])
             raise
+
+    def _overdue(self, started: float) -> _End | None:
+        """The end that the commit loop should have come to by now."""
+        now = self._clock.monotonic()
+        limit = self._config.crawl.max_seconds
+        grace = self._config.crawl.stop_grace + _JOIN
+        if self._stop is not None:
+            if self._stopped_at is None:
+                self._stopped_at = now
+            return self._stop if now - self._stopped_at > grace else None
+        if limit and now - started > limit + grace:
+            return _End(reports.LIMIT, EXIT_OK, f"crawl.max_seconds = {limit:g} are over")
+        return None
 
     def _end_workers(self, rooms: Rooms, workers: list[Future[None]], parsers: int) -> None:
         for _ in range(parsers):

@@ -11,9 +11,10 @@ from syncrawl.engine.hosts import Host
 
 # The pace is an average over about this many seconds.
 _MEMORY = 0.5
-# Shares of a new sample in the running means of exchange times.
+# The share of a new sample in a host's running mean of exchange times, and the step by which
+# the median over all hosts follows.
 _HOST_SHARE = 0.2
-_ALL_SHARE = 0.02
+_STEP = 1.02
 # A host is slow where its exchanges take this many times the usual.
 _SLOW = 4.0
 
@@ -30,21 +31,26 @@ class Endgame:
     def __init__(self) -> None:
         self._pace = 0.0  # pages a second
         self._paced_at = 0.0
-        self._usual = 0.0  # seconds an exchange takes, over all hosts
+        # Seconds an exchange takes, over all hosts: a running median, which a few slow
+        # ones do not move.
+        self.usual = 0.0
 
     def note(self, host: Host, seconds: float, now: float) -> None:
         """An exchange on `host` took so long."""
         host.exchange_seconds += (seconds - host.exchange_seconds) * (
             _HOST_SHARE if host.exchange_seconds else 1.0
         )
-        self._usual += (seconds - self._usual) * (_ALL_SHARE if self._usual else 1.0)
+        if not self.usual:
+            self.usual = max(seconds, 1e-4)
+        else:
+            self.usual *= _STEP if seconds > self.usual else 1.0 / _STEP
         self._pace = self._decayed(now) + 1.0 / _MEMORY
         self._paced_at = now
 
     def outlasts(self, host: Host, left: int, now: float) -> bool:
         """True where `left` pages will be gone before an exchange on `host` could end."""
         seconds = host.exchange_seconds
-        if seconds < _SLOW * self._usual:
+        if seconds < _SLOW * self.usual:
             return False
         return left < self._decayed(now) * seconds
 
@@ -52,4 +58,4 @@ class Endgame:
         return self._pace * math.exp((self._paced_at - now) / _MEMORY)
 
     def __repr__(self) -> str:
-        return f"Endgame({self._pace:.1f} pages/s, {self._usual * 1000:.0f} ms usually)"
+        return f"Endgame({self._pace:.1f} pages/s, {self.usual * 1000:.0f} ms usually)"

@@ -65,6 +65,7 @@ class Host:
     """
 
     __slots__ = (
+        "answers",
         "cap",
         "connect_failures",
         "counted",
@@ -115,6 +116,7 @@ class Host:
         self.version = 0
         self.place: tuple[int, float] | None = None  # the heap it is in and its rank there
         self.proven = False  # has answered at least once
+        self.answers = 0  # useful ones or not (404), in this run
         self.exchange_seconds = 0.0  # running mean, redirects included
         self.held_until = float("-inf")  # clock seconds; see Endgame
         self.connect_failures = 0  # in a row, with no answer between

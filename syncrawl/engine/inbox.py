@@ -53,6 +53,15 @@ class CommitInbox(MeteredQueue[Parsed]):
             with self.mutex:
                 self._urgent.notify()
 
+    def abandon(self) -> None:
+        """Nobody will gather any more: let every put through, so that no thread hangs on it.
+
+        What comes after the last commit is leased, hence pending at the next start.
+        """
+        with self.mutex:
+            self.maxsize = 0
+            self.not_full.notify_all()
+
     def gather(self, timeout: float, linger: float) -> list[Parsed]:
         """All items, waiting up to `timeout` for a first one and `linger` from then for more."""
         clock = self._clock

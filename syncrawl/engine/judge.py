@@ -48,6 +48,7 @@ class Judge:
             host.connect_failures = 0
             host.failing_since = None
             host.pause.on_success()
+            host.answers += 1
             if signal is Signal.SUCCESS:
                 host.gate.limiter.on_success(lease.in_flight_before)
             return 0.0, None
@@ -60,6 +61,9 @@ class Judge:
             pause = retry_after or host.pause.on_refusal(now, at_floor=limiter.at_floor)
         elif outcome in UNREACHABLE:
             host.connect_failures += 1
+            if outcome == "timeout":
+                # It may be drowning: fewer at once, as after a refusal, but no pause.
+                host.gate.limiter.on_refusal(now, lease.admitted_at)
         if host.failing_since is None:
             host.failing_since = lease.admitted_at
         return pause, self._failing(host, outcome, now - host.failing_since)

@@ -30,8 +30,8 @@ class Lease:
     entry: Entry | None = None
     job: RobotsJob | None = None
     released: bool = False
-    # Taken while the host had never answered; see Scheduler._first_ready.
-    unproven: bool = False
+    # One of those that share at most half of the workers; see Standings.trusts.
+    doubted: bool = False
 
     @property
     def url(self) -> str:

@@ -34,6 +34,7 @@ class LiveHost(NamedTuple):
     in_flight_peak: int
     limit: float
     paused_until: float
+    leased: int
     window: int
     verdict: str | None
 
@@ -48,6 +49,7 @@ class LiveHost(NamedTuple):
             gate.in_flight_peak,
             round(gate.limiter.limit, 2),
             wall + paused if paused > 0 else 0.0,
+            host.leases,
             host.depth,
             host.verdict,
         )

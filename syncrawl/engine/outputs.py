@@ -5,6 +5,7 @@ Commit thread only. A store is known to the state by its type and real path.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,11 @@ class Outputs:
         # Tokens of stores that are not configured this time, kept for when they are.
         self._others: dict[str, bytes] = {}
         self._opened: list[NamedStore] = []
+
+    def grown_without_state(self) -> list[str]:
+        """Outputs that hold something already though no state is there to say what."""
+        paths = [key.partition(":")[2] for key in sorted(self.keys)]
+        return [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
 
     @property
     def keys(self) -> set[str]:

@@ -104,6 +104,7 @@ class ParseStep:
         self._sink = sink
         self._give_credit = give_credit
         self._log = log
+        self._at = ""  # the parser at work, to be named where it fails
         self._max_items = config.parse.max_items
         self._follow_nofollow = config.scope.follow_nofollow
         # With a depth limit, a known URL met on a shorter way has to reach the frontier.
@@ -136,7 +137,9 @@ class ParseStep:
             fetched.outcome = "parse_error"
             fetched.detail = f"{type(exc).__name__}: {exc}"
             parsed.records, parsed.links = [], []
-            self._log.warning("parse failed", url=fetched.lease.url, error=fetched.detail)
+            self._log.warning(
+                "parse failed", url=fetched.lease.url, parser=self._at, error=fetched.detail
+            )
         finally:
             fetched.response = None
             self._sink.put(parsed)
@@ -147,7 +150,8 @@ class ParseStep:
         parsed.length = len(page.body)
         parsed.body_hash = int(page.sha256[:16], 16)
         links: list[Link] = []
-        for _, parser in self._parsers:
+        for name, parser in self._parsers:
+            self._at = name
             records, found = collect(parser, page, self._max_items)
             parsed.records.extend(records)
             links.extend(found)

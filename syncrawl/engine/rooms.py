@@ -181,6 +181,9 @@ class Rooms:
         tokens = frontier.note(TOKENS)
         if existed:
             self._check_ours(tokens)
+        else:
+            for path in self.outputs.grown_without_state():
+                self.log.warning("output is not empty and there is no state: appending", path=path)
         packed = frontier.note(FOLLOWED)
         followed = msgspec.msgpack.decode(packed, type=list[str]) if packed else []
         if self.config.scope.follow != "any":

@@ -125,8 +125,9 @@ class Scheduler:
             self._exchanging -= 1
             now = self._clock.monotonic()
             self._endgame.note(host, now - lease.admitted_at, now)
-            if lease.unproven:
-                self._standings.unproven_in_flight -= 1
+            self._standings.usual = self._endgame.usual
+            if lease.doubted:
+                self._standings.doubted_in_flight -= 1
             pause, verdict = self._judge.heed(lease, outcome, retry_after, now)
             if pause:
                 host.gate.pause(now + pause)
@@ -416,6 +417,7 @@ class Scheduler:
             self._standings.place(host, now)
             return None, "bytes"
         before = host.gate.in_flight
+        doubted = not self._standings.trusts(host)
         admitted = host.gate.try_admit(now)
         assert admitted, f"{host!r} was in the ready heap and is not ready"
         lease = Lease(next(self._sequence), host, now, before, ticket)
@@ -432,9 +434,9 @@ class Scheduler:
         self._credits -= 1
         self._exchanging += 1
         self._requests += 1
-        if not host.proven:
-            lease.unproven = True
-            self._standings.unproven_in_flight += 1
+        if doubted:
+            lease.doubted = True
+            self._standings.doubted_in_flight += 1
         self._want(host)
         self._standings.place(host, now)
         return lease, ""

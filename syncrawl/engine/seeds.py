@@ -153,6 +153,7 @@ class SeedReader:
             reason = self._scope.refuse_seed(url)
             if reason is not None:
                 chunk.refused[reason] = chunk.refused.get(reason, 0) + 1
+                self._log.warning("seed is out of scope", seed=redact(url.spelling), reason=reason)
                 continue
             entry = Entry(url.spelling, fingerprint(url.key), priority=SEED_PRIORITY, seed=True)
             chunk.entries.append(entry)

@@ -90,7 +90,7 @@ class Pressure:
             hosts[key] = {
                 "pages": sums.get("pages", 0),
                 "requests": requests,
-                "pending": pending.get(key, 0),
+                "pending": max(0, pending.get(key, 0) - (now.leased if now else 0)),
                 "in_flight": now.in_flight if now else 0,
                 "in_flight_peak": now.in_flight_peak if now else 0,
                 "limit": now.limit if now else 0,

@@ -14,6 +14,11 @@ from syncrawl.limits.gate import NEVER
 # A host that is not due within this many seconds gives its active place to another.
 _SOON = 5.0
 
+# A host's exchanges may take this many times the usual, or this many seconds, before the host
+# is doubted.
+_SLOWER = 10.0
+_QUICK = 0.5
+
 _Heap = list[tuple[float, int, int, Host]]
 
 
@@ -26,14 +31,17 @@ class Standings:
     """
 
     def __init__(self, workers: int) -> None:
-        # Hosts that never answered are kept apart: they share at most half of the workers.
+        # Hosts that have yet to earn the next thread, or are far slower than usual, are kept
+        # apart: they share at most half of the workers. See `trusts`.
         self._half = max(1, workers // 2)
-        self._proven: _Heap = []
-        self._unproven: _Heap = []
+        self._trusted: _Heap = []
+        self._doubted: _Heap = []
         self._delayed: _Heap = []
         self._sequence = itertools.count()
         self._known = 0
-        self.unproven_in_flight = 0
+        self.doubted_in_flight = 0
+        # Seconds that an exchange usually takes, over all hosts; the scheduler keeps it.
+        self.usual = 0.0
         # Hosts that take one of the [host] active places.
         self.active = 0
         # Hosts with exchanges under way and nothing further to lease.
@@ -47,7 +55,8 @@ class Standings:
         """Put a host where it belongs after any change."""
         due = max(host.gate.ready_at(), host.held_until) if host.has_offer else NEVER
         if due <= now:
-            self._put(host, self._proven if host.proven else self._unproven, host.gate.in_flight)
+            heap = self._trusted if self.trusts(host) else self._doubted
+            self._put(host, heap, host.gate.in_flight)
         elif due < NEVER:
             self._put(host, self._delayed, due)
         else:
@@ -65,6 +74,17 @@ class Standings:
         if counted != host.counted:
             host.counted = counted
             self.active += 1 if counted else -1
+
+    def trusts(self, host: Host) -> bool:
+        """Whether one more thread on `host` is a safe one.
+
+        A host earns its threads by answers, one each, so that hosts which hang soon after
+        their first answer cannot hold all workers before anybody knows. And a host whose
+        exchanges take ten times the usual shares the half, however reliable it is.
+        """
+        if host.answers <= host.gate.in_flight:
+            return False
+        return host.exchange_seconds <= max(_SLOWER * self.usual, _QUICK)
 
     def ripen(self, now: float) -> None:
         """Move hosts whose time has come to where they belong now."""
@@ -96,9 +116,9 @@ class Standings:
         return heap[0][0] if heap else None
 
     def _usable(self) -> list[_Heap]:
-        heaps = [self._proven]
-        if self.unproven_in_flight < self._half:
-            heaps.append(self._unproven)
+        heaps = [self._trusted]
+        if self.doubted_in_flight < self._half:
+            heaps.append(self._doubted)
         for heap in heaps:
             while heap and heap[0][2] != heap[0][3].version:
                 heapq.heappop(heap)

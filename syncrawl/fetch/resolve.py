@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncrawl.errors import ConfigError, FetchError
 from syncrawl.fetch.deadline import Exchange
+from syncrawl.urls import to_ascii
 
 if TYPE_CHECKING:
     from syncrawl.clock import Clock
@@ -207,7 +208,9 @@ class Resolver:
 
 
 def _plain(host: str) -> str:
-    return host.strip("[]").rstrip(".").lower()
+    name = host.strip("[]").rstrip(".").lower()
+    # A static name may be written as people read it; URLs have it in ASCII.
+    return name if name.isascii() else (to_ascii(name) or name)
 
 
 def _static(name: str, text: str) -> tuple[Address, ...]:
