@@ -23,5 +23,6 @@ def cases_file(name: str) -> Path:
     """The public case file `name`, or a skip that says it is absent."""
     path = CASES / name
     if not path.exists():
-        absent(f"the case file {name}")
+        # Not a service that CI could start: what CI has it lays beside the checkout.
+        pytest.skip(f"the case file {name} is absent")
     return path

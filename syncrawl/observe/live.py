@@ -62,7 +62,7 @@ class LiveView:
         verdict = snapshot["bottleneck"]
         foot = (
             f"{human_seconds(snapshot['run']['seconds'])} so far, "
-            + ("to go: unknown" if eta is None else f"at least {human_seconds(eta)} to go")
+            + ("to go: unknown" if eta is None else f"about {human_seconds(eta)} to go")
             + f", limited by {printable(verdict['stage'], 20)} ({verdict['share']:.0%})"
         )
         return Group(

@@ -140,7 +140,7 @@ def one_line(snapshot: Snapshot, pace: Pace) -> str:
         key, _ = slowest[0]
         parts.append(f"slowest {printable(key, 40)} {pace.host(key):.1f}/s")
     if (eta := pace.eta()) is not None:
-        parts.append(f"at least {human_seconds(eta)} to go")
+        parts.append(f"about {human_seconds(eta)} to go")
     parts.append(f"limited by {printable(snapshot['bottleneck']['stage'], 20)}")
     return ", ".join(parts)
 
