@@ -511,6 +511,35 @@ def test_a_stuck_output_does_not_outlast_a_stop(tmp_path: Path) -> None:
                 assert not thread.is_alive()
 
 
+def test_hosts_that_hang_after_their_first_answer_leave_workers_to_the_others(
+    tmp_path: Path,
+) -> None:
+    names = [f"/p{n}" for n in range(200)]
+    hanging = {"/": links(*names)} | dict.fromkeys(names, Reply(b"", delay=float("inf")))
+    good = {"/": links(*names)} | dict.fromkeys(names, "x")
+    with Site(Host(pages=hanging), Host(pages=hanging), Host(pages=good)) as site:
+        config = settings(
+            tmp_path,
+            [host.url() for host in site.hosts],
+            # They hang for as long as this run lasts.
+            crawl={"max_seconds": 20, "stop_grace": 0.1},
+            fetch={"workers": 8, "total_timeout": 60, "read_timeout": 60},
+        )
+        running = Crawl(config)
+        done = threading.Thread(
+            target=lambda: (
+                site.wait_until(lambda: len(paths(site, 2)) == 201, timeout=15.0),
+                running.stop("the good host is done"),
+            )
+        )
+        done.start()
+        report = running.run()
+        done.join()
+        for host in site.hosts:
+            host.release()
+    assert report.data["reason"] == "the good host is done"
+
+
 def test_seconds_are_over_the_life_of_the_state(tmp_path: Path) -> None:
     slow = Reply(b"x", delay=0.3)
     with Site(Host(pages={"/": links("/a", "/b"), "/a": slow, "/b": slow})) as site:

@@ -69,6 +69,7 @@ class Host:
         "cap",
         "connect_failures",
         "counted",
+        "empty_handed",
         "exchange_seconds",
         "failing_since",
         "gate",
@@ -107,6 +108,7 @@ class Host:
         self.leases = 0  # leases not settled yet
         self.loaded = False
         self.counted = False  # takes one of the [host] active places
+        self.empty_handed = False  # counted, and holds no thread
         self.hungry = False  # has exchanges under way and nothing further to lease
         self.more = False  # the frontier has further entries that could be taken now
         self.wanted = False  # a refill was asked for and not given yet

@@ -26,6 +26,9 @@ from syncrawl.engine.standings import Standings
 from syncrawl.engine.waiters import Waiters
 from syncrawl.frontier.model import Entry, host_of, origin_of
 
+# Waits that time alone may end: a host becomes due.
+_BY_TIME = frozenset({"politeness", "kept", "pages"})
+
 
 class Scheduler:
     """Every request is admitted by its host's gate, under one lock, at the moment it is leased.
@@ -50,6 +53,7 @@ class Scheduler:
         self._new_host = new_host
         self._queue_of = queue_of
         self._on_wanted = on_wanted
+        self._workers = config.fetch.workers
         self._max_pages = config.crawl.max_pages
         self._active_limit = config.host.active
         # Guards every field below and all Hosts, Origins and Leases.
@@ -89,7 +93,7 @@ class Scheduler:
                     self._pass_on()
                     break
                 # Only time brings a host; a credit, a page or room for a body is brought.
-                due = self._next_event() if reason in ("politeness", "pages") else None
+                due = self._next_event() if reason in _BY_TIME else None
                 self._waiters.sleep(now, reason, due)
             wanted = bool(self._wanted)
         if wanted:
@@ -264,7 +268,8 @@ class Scheduler:
                 settled += 1
                 self._settle(lease, page)
                 self._standings.place(lease.host, now)
-            if self._waiters.waiting["bytes"] or self._waiters.waiting["pages"]:
+            waiting = self._waiters.waiting
+            if waiting["bytes"] or waiting["pages"] or waiting["kept"]:
                 self._wake()
         return settled
 
@@ -412,6 +417,9 @@ class Scheduler:
         host = self._take_first(now)
         if host is None:
             return None, "pages" if self._capped else "politeness"
+        if host.gate.in_flight and self._workers - self._exchanging <= self._standings.kept:
+            self._standings.place(host, now)
+            return None, "kept"
         ticket = self._budget.reserve()
         if ticket is None:
             self._standings.place(host, now)

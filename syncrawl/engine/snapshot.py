@@ -111,7 +111,9 @@ class Pressure:
             "depth": rooms.scheduler.leased,
             "oldest_age": 0.0,
             "blocked_put_seconds": 0.0,
-            "starved_get_seconds": round(waited["politeness"] + waited["pages"], 6),
+            "starved_get_seconds": round(
+                waited["politeness"] + waited["pages"] + waited["kept"], 6
+            ),
             "rejected": 0,
         }
         # A fetch worker is held back before it fetches: by the credit it does not get.

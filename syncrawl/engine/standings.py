@@ -44,6 +44,9 @@ class Standings:
         self.usual = 0.0
         # Hosts that take one of the [host] active places.
         self.active = 0
+        # Active hosts that hold no thread, and how many of them a worker is kept for.
+        self.empty_handed = 0
+        self._most_kept = workers // 4
         # Hosts with exchanges under way and nothing further to lease.
         self.hungry = 0
 
@@ -74,6 +77,10 @@ class Standings:
         if counted != host.counted:
             host.counted = counted
             self.active += 1 if counted else -1
+        empty_handed = counted and not host.gate.in_flight
+        if empty_handed != host.empty_handed:
+            host.empty_handed = empty_handed
+            self.empty_handed += 1 if empty_handed else -1
 
     def trusts(self, host: Host) -> bool:
         """Whether one more thread on `host` is a safe one.
@@ -85,6 +92,11 @@ class Standings:
         if host.answers <= host.gate.in_flight:
             return False
         return host.exchange_seconds <= max(_SLOWER * self.usual, _QUICK)
+
+    @property
+    def kept(self) -> int:
+        """Workers that hosts which hold a thread already must leave free for those with none."""
+        return min(self.empty_handed, self._most_kept)
 
     def ripen(self, now: float) -> None:
         """Move hosts whose time has come to where they belong now."""

@@ -9,9 +9,10 @@ import threading
 
 from syncrawl.clock import Clock
 
-# What a worker may wait for: a ready host, a page that max_pages still grants, room in the
-# `fetched` queue, room for a body.
-REASONS = ("politeness", "pages", "credit", "bytes")
+# What a worker may wait for: a ready host, a host that holds no thread yet (the last workers are
+# kept for those), a page that max_pages still grants, room in the `fetched` queue, room for
+# a body.
+REASONS = ("politeness", "kept", "pages", "credit", "bytes")
 
 
 class Waiters:
