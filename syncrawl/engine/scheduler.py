@@ -2,7 +2,8 @@
 
 Any thread, through `lease`, `release`, `settle` and `offer`. One lock, two conditions on
 it; nothing is done under it but decisions. Every admission, of whatever kind, is made
-here, so a host's gate cannot be gone around.
+here, so a host's gate cannot be gone around. That is what keeps this module long: whatever
+decides without admitting has its own (standings, waiters, judge, endgame).
 """
 
 from __future__ import annotations
