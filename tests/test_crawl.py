@@ -571,3 +571,32 @@ def test_private_addresses_are_reached_only_where_a_seed_names_them(tmp_path: Pa
     assert report.exit_code == 0
     assert report.data["pages"] == 1
     assert report.data["outcomes"]["address"] == 2
+
+
+def test_no_thread_is_left_behind_by_a_stop_condition(tmp_path: Path) -> None:
+    """A library user's program must be able to exit after a run that a store ended."""
+    names = [f"/p{n}" for n in range(300)]
+    pages = {"/": links(*names)} | dict.fromkeys(names, "x" * 500)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with Site(Host(pages=pages)) as site:
+        config = settings(
+            tmp_path,
+            [site.hosts[0].url()],
+            queues={"max_items": 8},
+            stores=[{"type": "jsonl", "path": "pipe"}],
+        )
+        running = Crawl(config)
+        closing = threading.Thread(
+            target=lambda: (site.wait_until(lambda: len(paths(site)) > 20), os.close(reader))
+        )
+        closing.start()
+        report = running.run()
+        closing.join()
+    assert (report.status, report.exit_code) == ("condition", 4)
+    assert running.hung() == []
+    late = [one for one in threading.enumerate() if one.name.startswith(("fetch", "parse"))]
+    for thread in late:
+        thread.join(10.0)
+        assert not thread.is_alive()

@@ -201,3 +201,18 @@ def test_every_item_and_every_wake_arrives_under_load() -> None:
     assert len(set(seen)) == len(seen) == 4 * 200
     for number in range(4):
         assert [item for who, item in seen if who == number] == [n for n in range(300) if n % 3]
+
+
+def test_an_abandoned_inbox_holds_nobody_up() -> None:
+    subject, clock = inbox(1)
+    subject.put("first")
+    putters = [threading.Thread(target=subject.put, args=[n], daemon=True) for n in range(3)]
+    for putter in putters:
+        putter.start()
+    clock.wait_for_waiters(3)
+    subject.abandon()
+    for putter in putters:
+        putter.join(HANG_TIMEOUT)
+        assert not putter.is_alive(), "a put hangs on an inbox that nobody empties"
+    subject.put("more")
+    assert subject.qsize() == 5

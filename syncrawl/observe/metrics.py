@@ -178,7 +178,8 @@ class MeteredQueue(queue.Queue[T]):
         return f"<MeteredQueue {len(self.queue)}/{self.maxsize} {self.meter.snapshot()}>"
 
     def _has_room(self) -> bool:
-        return len(self.queue) < self.maxsize
+        # As in queue.Queue, a bound of 0 is none; an owner may lift it while producers wait.
+        return self.maxsize <= 0 or len(self.queue) < self.maxsize
 
     def _wait(
         self,
