@@ -118,8 +118,10 @@ class Crawl:
                 commit.submit(rooms.open).result()
                 end = self._run_open(config, rooms, commit, state_dir)
             finally:
+                # Behind a commit that hangs it waits its turn, and nobody waits for it.
+                closing = commit.submit(rooms.close)
                 if "commit_0" not in self._hung:
-                    commit.submit(rooms.close).result()
+                    closing.result()
         finally:
             commit.shutdown(wait=False)
         assert self._pressure is not None
