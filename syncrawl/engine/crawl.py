@@ -19,7 +19,7 @@ from syncrawl.config.load import validate
 from syncrawl.config.model import Config
 from syncrawl.engine import preflight
 from syncrawl.engine.fresh import set_aside
-from syncrawl.engine.rooms import Rooms, build
+from syncrawl.engine.rooms import Rooms
 from syncrawl.engine.snapshot import Pressure
 from syncrawl.errors import EXIT_CONDITION, EXIT_OK, EXIT_SIGNAL, StopCondition
 from syncrawl.log import Log, NullLog
@@ -112,7 +112,7 @@ class Crawl:
         # One thread that alone touches diskcache and the stores, from open to close.
         commit = ThreadPoolExecutor(1, thread_name_prefix="commit")
         try:
-            rooms = build(config, clock=self._clock, log=self._log, end_with=self._end_with_code)
+            rooms = Rooms(config, clock=self._clock, log=self._log, end_with=self._end_with_code)
             self._rooms = rooms
             try:
                 commit.submit(rooms.open).result()

@@ -84,7 +84,6 @@ class Host:
         "pages",
         "pause",
         "place",
-        "proven",
         "refilled_at",
         "reserved",
         "since_refill",
@@ -117,7 +116,6 @@ class Host:
         self.refilled_at = 0.0
         self.version = 0
         self.place: tuple[int, float] | None = None  # the heap it is in and its rank there
-        self.proven = False  # has answered at least once
         self.answers = 0  # useful ones or not (404), in this run
         self.exchange_seconds = 0.0  # running mean, redirects included
         self.held_until = float("-inf")  # clock seconds; see Endgame
@@ -151,6 +149,11 @@ class Host:
     def exhausted(self) -> bool:
         """True once max_pages_per_host pages are committed."""
         return bool(self.cap) and self.pages >= self.cap
+
+    @property
+    def proven(self) -> bool:
+        """True for a host that has answered at least once in this run."""
+        return self.answers > 0
 
     @property
     def has_offer(self) -> bool:

@@ -44,7 +44,6 @@ class Judge:
         host = lease.host
         signal = rule_of(outcome).signal
         if signal in (Signal.SUCCESS, Signal.ANSWER):
-            host.proven = True
             host.connect_failures = 0
             host.failing_since = None
             host.pause.on_success()

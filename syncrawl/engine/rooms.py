@@ -1,6 +1,6 @@
 """The parts of a crawl, built from a configuration and wired together.
 
-`build` runs on the caller's thread, `Rooms.open` and `Rooms.close` on the commit thread,
+`Rooms` is built on the caller's thread, `Rooms.open` and `Rooms.close` on the commit thread,
 which alone touches the frontier's files and the stores.
 """
 
@@ -47,7 +47,10 @@ _BODY_ROWS = 256
 
 
 class Rooms:
-    """Everything one run is made of. `open` must have returned before a worker starts."""
+    """Everything one run is made of. `open` must have returned before a worker starts.
+
+    Raises ConfigError or PluginError for what cannot be built.
+    """
 
     def __init__(
         self,
@@ -256,11 +259,6 @@ class Rooms:
 
     def __repr__(self) -> str:
         return f"<{self.scheduler!r}, {self.frontier!r}, {self.budget!r}>"
-
-
-def build(config: Config, *, clock: Clock, log: Log, end_with: Callable[[int, str], None]) -> Rooms:
-    """Construct all parts; raises ConfigError or PluginError for what cannot be built."""
-    return Rooms(config, clock=clock, log=log, end_with=end_with)
 
 
 def _store(config: StoreConfig) -> NamedStore:
