@@ -16,6 +16,7 @@ from syncrawl.errors import ConfigError, FetchError, StoreDamaged, SyncrawlError
 
 __all__ = [
     "API_VERSION",
+    "ChallengeRecogniser",
     "ConfigError",
     "FetchError",
     "Fetcher",
@@ -210,6 +211,9 @@ class Request:
 class Response:
     """What one exchange brought. `ttfb` and `elapsed` are seconds from its start.
 
+    `latency` is the host's share of the time to first byte: from the last byte of the request
+    sent to the first of the answer, without what this process itself was late; None where
+    the fetcher cannot tell. It is what rising latency is judged by.
     `body` is decoded, `wire_bytes` counts body bytes as they came. `complete` is False
     where the body was cut at `max_body_bytes`. `retried_stale` tells that a dead
     kept-alive connection cost one extra request.
@@ -225,6 +229,7 @@ class Response:
     complete: bool = True
     retried_stale: bool = False
     address: str | None = None
+    latency: float | None = None
 
 
 class Fetcher(Protocol):
@@ -237,6 +242,18 @@ class Fetcher(Protocol):
     def fetch(self, request: Request, on_stale: Callable[[], bool] | None = None) -> Response: ...
 
     def close(self) -> None: ...
+
+
+class ChallengeRecogniser(Protocol):
+    """Tells pages that ask for proof of a human from the pages that were asked for.
+
+    Called from every fetch thread at once for each final answer: must be stateless and
+    quick (a few microseconds), since most answers are none.
+    """
+
+    def recognise(self, status: int, headers: Headers, body: bytes) -> str | None:
+        """The name of the challenge ("cloudflare"), or None. `body` is decoded and may be cut."""
+        ...
 
 
 class RobotsRules(Protocol):

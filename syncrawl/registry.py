@@ -29,6 +29,7 @@ GROUPS: Final = (
     "syncrawl.frontiers",
     "syncrawl.robots",
     "syncrawl.renderers",
+    "syncrawl.challenges",
 )
 
 # What a constructed plugin must be able to do; the optional methods of api.py are not here.
@@ -37,6 +38,7 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "syncrawl.stores": ("open", "write", "checkpoint", "recover", "close"),
     "syncrawl.fetchers": ("fetch", "close"),
     "syncrawl.robots": ("parse",),
+    "syncrawl.challenges": ("recognise",),
 }
 
 # The configuration key whose value chooses a plugin: what an error has to point at.
@@ -45,6 +47,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "syncrawl.stores": "stores.type",
     "syncrawl.fetchers": "fetch.client",
     "syncrawl.robots": "robots.engine",
+    "syncrawl.challenges": "fetch.challenges",
 }
 
 Factory = Callable[[Mapping[str, Any]], Any]

@@ -61,8 +61,16 @@ class Scope:
         self._allow = _searches("scope.allow", config.allow)
         self._deny = _searches("scope.deny", config.deny)
         self._denies_host = _globs(config.deny_hosts)
+        self._priorities = tuple(
+            zip(
+                _searches("scope.priorities", config.priorities),
+                config.priorities.values(),
+                strict=True,
+            )
+        )
         self._name_of = _FOLLOW[config.follow]
-        # Guards the replacement of _followed; readers take the reference without it.
+        # Guards the replacement of _followed and _denies_host; readers take the references
+        # without it.
         self._lock = threading.Lock()
         self._followed = _Followed(set(self._names(seeds)), {})
 
@@ -94,6 +102,13 @@ class Scope:
         reason = self.refuse(url, 0)
         return None if reason == ALLOW else reason
 
+    def priority_of(self, url: Url) -> int:
+        """The priority of a link: that of the first of `priorities` that is found in it, or 0."""
+        for search, priority in self._priorities:
+            if search(url.canonical):
+                return priority
+        return 0
+
     def extend(self, urls: Iterable[Url]) -> list[str]:
         """Follow the hosts (or domains) of `urls` too; the names that are new.
 
@@ -114,6 +129,13 @@ class Scope:
                 self._followed.names.update(new)
                 self._followed = _Followed(self._followed.names, {})
             return new
+
+    def deny_hosts_changed(self, globs: Iterable[str]) -> None:
+        """Go by these globs instead of `deny_hosts` from now on, on every thread."""
+        with self._lock:
+            self._denies_host = _globs(globs)
+            # The old one holds decisions by the old globs.
+            self._followed = _Followed(self._followed.names, {})
 
     def denied_host(self, host: str) -> bool:
         """Whether a glob of `deny_hosts` matches; `host` may carry a port, which is ignored."""

@@ -31,11 +31,12 @@ from syncrawl.engine.lease import Fetched, Lease, Parsed
 from syncrawl.engine.ledger import HostTotals, Ledger, Totals
 from syncrawl.engine.outputs import NamedStore, Outputs, tokens_of
 from syncrawl.engine.scheduler import Scheduler
+from syncrawl.engine.shedding import Shedder
 from syncrawl.engine.seeds import Chunk, SeedReader
 from syncrawl.errors import ConfigError, DiskFull, StoreFailed
 from syncrawl.frontier.memory import MemoryFrontier
 from syncrawl.frontier.model import SEED_PRIORITY, Batch, Entry, host_of
-from syncrawl.limits.retry import MAX_REFUSALS, RetryPolicy
+from syncrawl.limits.retry import RetryPolicy
 from syncrawl.limits.signals import RULES, Fate
 from syncrawl.log import NullLog
 from syncrawl.scope import Scope
@@ -131,9 +132,15 @@ class OpenRobots:
         self._scheduler = scheduler
         self.loaded: list[bytes] = []
 
-    def sort_out(self, entries: Sequence[Entry], *, more: bool | None = None) -> None:
+    def sort_out(
+        self,
+        entries: Sequence[Entry],
+        *,
+        more: bool | None = None,
+        best_cold: int | None = None,
+    ) -> None:
         key = host_of(entries[0].request_url)
-        self._scheduler.offer(key, list(entries), [], more=more)
+        self._scheduler.offer(key, list(entries), [], more=more, best_cold=best_cold)
 
     def load(self, packed: bytes) -> None:
         self.loaded.append(packed)
@@ -202,6 +209,7 @@ class Bench:
             outputs=self.outputs,
             scheduler=self.scheduler,
             feeder=self.feeder,
+            shedder=Shedder(self.config.shed, self.frontier, lambda: self.feeder.set_apart),
             seeds=self.seeds,  # type: ignore[arg-type]
             ledger=self.ledger,
             retry=RetryPolicy(self.config.retry, rng),
@@ -378,7 +386,7 @@ def test_one_hosts_failures_spend_no_other_hosts_budget() -> None:
 def test_a_refusal_costs_no_attempt_until_there_are_twenty() -> None:
     bench = Bench(ratio=0.0, start=1)
     bench.seed("http://a/")
-    for refusal in range(1, MAX_REFUSALS):
+    for refusal in range(1, bench.config.retry.max_refusals):
         bench.end("throttled")
         after = bench.successor()
         assert (after.attempts, after.refusals) == (0, refusal)

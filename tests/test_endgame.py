@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from syncrawl.config.model import PauseConfig
 from syncrawl.engine.endgame import Endgame
 from syncrawl.engine.hosts import Host
 from syncrawl.limits.aimd import AimdLimiter
@@ -14,7 +15,7 @@ from syncrawl.limits.pause import RefusalPause
 
 def host(key: str) -> Host:
     gate = HostGate(TokenBucket(), AimdLimiter(4, 1, 32))
-    return Host(key, gate, RefusalPause(random.Random(1)), 0)
+    return Host(key, gate, RefusalPause(PauseConfig(), random.Random(1)), 0)
 
 
 def played(*exchanges: tuple[Host, float], pace: float = 100.0) -> tuple[Endgame, float]:

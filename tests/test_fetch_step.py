@@ -16,7 +16,9 @@ from syncrawl.engine.budget import RESERVATION, ByteBudget
 from syncrawl.engine.fetching import Exchanger, FetchStep
 from syncrawl.engine.gates import HostMaker
 from syncrawl.engine.lease import Fetched
+from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
+from syncrawl.engine.watch import WorkWatch
 from syncrawl.errors import FetchError
 from syncrawl.fetch.robots import ALLOW_ALL, protego_engine
 from syncrawl.frontier.model import Entry, host_of
@@ -130,6 +132,7 @@ class Bench:
         self.out: list[Fetched] = []
         self.refused: list[str] = []
         self.robots_runs: list[Any] = []
+        self.watch = WorkWatch(self.clock)
         exchanger = Exchanger(
             self.config,
             fetcher=self.fetcher,
@@ -137,12 +140,13 @@ class Bench:
             budget=self.budget,
             clock=self.clock,
             seed_hosts=frozenset({"a"}),
+            watch=self.watch,
         )
         self.step_ = FetchStep(
             self.config,
             scheduler=self.scheduler,
             exchanger=exchanger,
-            robots=SimpleNamespace(run=self.robots_runs.append),  # type: ignore[arg-type]
+            robots=SimpleNamespace(run=self._run_robots),  # type: ignore[arg-type]
             canonicalizer=CANON,
             scope=self.scope,
             seen=self.seen,
@@ -151,10 +155,20 @@ class Bench:
             clock=self.clock,
             sink=SimpleNamespace(put=self.put),
             log=NullLog(),
-            on_proxy_refused=self.refused.append,
+            watch=self.watch,
+            route=RouteWatch(
+                resume_after=0.0,
+                hold=self.scheduler.hold,
+                end_with=lambda code, why: self.refused.append(why),
+                log=NullLog(),
+            ),
         )
         for origin in ("http://a", "http://b"):
             self.scheduler.rules_known(origin, ALLOW_ALL, 0.0, float("inf"))
+
+    def _run_robots(self, lease: Any) -> bool:
+        self.robots_runs.append(lease)
+        return True
 
     def put(self, item: Fetched) -> None:
         live = self.scheduler.live()[item.lease.host.key]
@@ -249,7 +263,7 @@ def test_only_a_refusal_of_the_proxy_ends_the_run(final: bool) -> None:
     error = FetchError("407", outcome="proxy", retryable=not final)
     bench = Bench({"http://a/": error})
     assert bench.fetch("http://a/").outcome == "proxy"
-    assert bench.refused == (["407"] if final else [])
+    assert bench.refused == (["the proxy refused: 407"] if final else [])
     assert bench.scheduler.live()["a"].paused_until == 0.0
 
 

@@ -79,7 +79,7 @@ def child(directory: str, kill_at: int, commits: int) -> None:
     number = int(frontier.note("number") or b"0")
     while not commits or number < commits:
         number += 1
-        taken = [one for queue in list(frontier.backlog()) for one in frontier.take(queue, 2)]
+        taken = [one for queue, _ in list(frontier.backlog()) for one in frontier.take(queue, 2)]
         batch, log = workload(number, taken)
         batch.notes = {"number": b"%d" % number, f"log/{number}": msgspec.json.encode(log)}
         frontier.commit(batch)

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from syncrawl.config.model import Config, HostConfig, HostRule, RetryConfig
+from syncrawl.config.model import Config, HostConfig, HostRule, PauseConfig, RetryConfig
 from syncrawl.engine.gates import GateKeys, HostMaker, limits_for
+from syncrawl.engine.hosts import Lookup
 from syncrawl.engine.ledger import HostTotals
-from syncrawl.errors import ConfigError, FetchError
+from syncrawl.errors import FetchError
 from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.bucket import TokenBucket
 from syncrawl.limits.gate import NEVER, HostGate
@@ -142,37 +143,37 @@ def test_the_start_is_clamped(start: int, floor: int, ceiling: int, limit: int) 
 def test_a_window_of_successes_adds_one() -> None:
     limiter = AimdLimiter(10, 1, 32)
     for _ in range(10):
-        limiter.on_success(9)
+        limiter.on_success(1.0, 0.9, tested=True)
     assert 10.9 < limiter.limit <= 11.0
 
 
 def test_an_idle_host_does_not_drift_up() -> None:
     limiter = AimdLimiter(4, 1, 32)
-    for in_flight in (0, 1, 2):
-        limiter.on_success(in_flight)
+    for _ in range(3):
+        limiter.on_success(1.0, 0.9, tested=False)
     assert limiter.limit == 4.0
-    limiter.on_success(3)
+    limiter.on_success(1.0, 0.9, tested=True)
     assert limiter.limit > 4.0
 
 
 def test_a_burst_of_refusals_is_one_cut() -> None:
     limiter = AimdLimiter(16, 1, 32)
-    cut = [limiter.on_refusal(now=10.0 + i, admitted_at=9.0) for i in range(16)]
+    cut = [limiter.on_refusal(now=10.0 + i, admitted_at=9.0, level=16) for i in range(16)]
     assert cut == [True] + [False] * 15
     assert limiter.limit == 8.0
     assert limiter.cuts == 1
-    assert limiter.on_refusal(now=30.0, admitted_at=10.5)
+    assert limiter.on_refusal(now=30.0, admitted_at=10.5, level=8)
     assert limiter.limit == 4.0
 
 
 def test_the_limit_stays_between_floor_and_ceiling() -> None:
     limiter = AimdLimiter(4, 3, 6)
     for now in range(10):
-        limiter.on_refusal(now=now + 0.5, admitted_at=now)
+        limiter.on_refusal(now=now + 0.5, admitted_at=now, level=3)
     assert limiter.limit == 3.0
     assert limiter.at_floor
-    for _ in range(1_000):
-        limiter.on_success(limiter.ceiling)
+    for second in range(20, 1_020):
+        limiter.on_success(second + 0.1, second, tested=True)
     assert limiter.limit == 6.0
     assert not limiter.at_floor
 
@@ -192,7 +193,7 @@ def test_a_full_gate_is_never_ready_and_admits_nobody() -> None:
     assert not subject.try_admit(1e9)
     subject.release()
     assert subject.try_admit(0.0)
-    assert (subject.in_flight, subject.in_flight_peak, subject.requests) == (2, 2, 3)
+    assert subject.in_flight == 2
 
 
 def test_a_limit_of_nearly_three_is_two() -> None:
@@ -218,7 +219,7 @@ def test_a_hop_takes_a_token_but_no_slot() -> None:
     assert not subject.try_readmit(0.5)
     assert subject.try_readmit(1.0)
     assert subject.in_flight == 1
-    assert subject.requests == 2
+    assert not subject.try_readmit(1.5), "the hop took the token"
     assert not subject.try_admit(1.5), "the hop's token holds the next start back"
 
 
@@ -226,7 +227,7 @@ def test_a_hop_is_refused_once_the_limit_was_cut_below_what_is_in_flight() -> No
     subject = gate()
     subject.try_admit(0.0)
     subject.try_admit(0.0)
-    subject.limiter.on_refusal(now=1.0, admitted_at=0.0)
+    subject.limiter.on_refusal(now=1.0, admitted_at=0.0, level=1)
     assert not subject.try_readmit(2.0)
     subject.release()
     assert subject.try_readmit(2.0)
@@ -260,7 +261,7 @@ class GateMachine(RuleBasedStateMachine):
             TokenBucket(rate, burst, delay), AimdLimiter(start, floor, self.ceiling)
         )
         self.delay = delay
-        self.flying: list[tuple[float, int]] = []
+        self.flying: list[tuple[float, int, bool]] = []
         self.last_start = float("-inf")
 
     def started(self) -> None:
@@ -271,9 +272,11 @@ class GateMachine(RuleBasedStateMachine):
     @rule()
     def admit(self) -> None:
         before, limit = self.gate.in_flight, int(self.gate.limiter.limit)
+        tested = self.gate.tested
+        assert tested == (before + 1 >= limit)
         if self.gate.try_admit(self.now):
             assert before < limit
-            self.flying.append((self.now, before))
+            self.flying.append((self.now, before, tested))
             self.started()
         else:
             assert self.gate.ready_at() > self.now
@@ -292,12 +295,17 @@ class GateMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(which=st.integers(0, 100), good=st.booleans())
     def end(self, which: int, good: bool) -> None:
-        admitted_at, before = self.flying.pop(which % len(self.flying))
+        admitted_at, before, tested = self.flying.pop(which % len(self.flying))
         self.gate.release()
+        limiter = self.gate.limiter
+        limit, refused = limiter.limit, limiter.refused
         if good:
-            self.gate.limiter.on_success(before)
+            limiter.on_success(self.now, admitted_at, tested=tested)
+            assert tested or limiter.limit == limit
+            assert refused is None or limiter.limit <= max(limit, refused)
         else:
-            self.gate.limiter.on_refusal(self.now, admitted_at)
+            limiter.on_refusal(self.now, admitted_at, before + 1)
+            assert limiter.limit >= limit / 2
 
     @rule(seconds=st.floats(0.0, 3.0))
     def pause(self, seconds: float) -> None:
@@ -314,7 +322,6 @@ class GateMachine(RuleBasedStateMachine):
         if not hasattr(self, "gate"):
             return
         assert self.gate.in_flight == len(self.flying) <= self.ceiling
-        assert self.gate.in_flight_peak <= self.ceiling
         assert self.gate.limiter.floor <= self.gate.limiter.limit <= self.ceiling
 
 
@@ -326,7 +333,7 @@ TestGate.settings = settings(max_examples=60, stateful_step_count=40, deadline=N
 
 
 def pauser() -> RefusalPause:
-    return RefusalPause(random.Random(7))
+    return RefusalPause(PauseConfig(), random.Random(7))
 
 
 def refuse_until_paused(subject: RefusalPause, now: float) -> float:
@@ -487,13 +494,17 @@ FATES = {
     Fate.DROPPED: {"redirect_scope", "robots"},
     Fate.RETRY: {
         *("408", "425", "5xx", "timeout", "dns", "connect", "connection"),
-        *("incomplete", "protocol"),
+        *("incomplete", "protocol", "lost"),
     },
-    Fate.REFUSED: {"throttled", "proxy"},
-    Fate.AGAIN: {"redirect", "pressure", "stale"},
+    Fate.REFUSED: {"throttled", "challenge", "proxy", "gateway_failed"},
+    Fate.AGAIN: {
+        *("redirect", "pressure", "stale"),
+        *("gateway_throttled", "gateway_exhausted", "gateway_refused"),
+    },
     Fate.FAILED: {
         *("redirect_limit", "redirect_loop", "redirect_bad", "3xx", "4xx", "tls", "decode"),
-        *("parse_error", "too_large", "address", "url", "internal"),
+        *("parse_error", "parse_timeout", "too_large", "address", "url", "internal"),
+        *("403", "451"),
     },
 }
 
@@ -505,12 +516,18 @@ def test_every_outcome_has_its_fate() -> None:
 
 def test_what_we_caused_is_no_signal_to_the_host() -> None:
     silent = {name for name, line in RULES.items() if line.signal is Signal.NOTHING}
-    assert silent == {"address", "url", "pressure", "stale", "proxy", "internal"}
+    ours = {"address", "url", "pressure", "stale", "internal", "lost"}
+    assert silent == ours | {"gateway_exhausted", "gateway_refused"}
+    routed = {name for name, line in RULES.items() if line.signal is Signal.ROUTE}
+    assert routed == {"proxy", "gateway_throttled", "gateway_failed"}
 
 
 def test_only_a_good_page_raises_and_only_a_refusal_cuts() -> None:
     assert [name for name, line in RULES.items() if line.signal is Signal.SUCCESS] == ["2xx"]
-    assert [name for name, line in RULES.items() if line.signal is Signal.REFUSAL] == ["throttled"]
+    refusals = [name for name, line in RULES.items() if line.signal is Signal.REFUSAL]
+    assert refusals == ["throttled", "challenge"]
+    forbidden = [name for name, line in RULES.items() if line.signal is Signal.FORBIDDEN]
+    assert forbidden == ["403", "451"]
 
 
 def test_what_costs_an_attempt_counts_against_the_host() -> None:
@@ -594,10 +611,11 @@ def test_the_first_rule_that_matches_wins_whatever_its_case() -> None:
     assert limits_for(Config(), "x") == HostConfig()
 
 
-def test_gates_by_address_are_refused_wherever_they_are_asked_for() -> None:
-    with pytest.raises(ConfigError) as caught:
-        GateKeys(Config(host_rules=(HostRule(match="*", key="address"),)))
-    assert caught.value.key == "host.rules[0].key"
+def test_a_host_whose_gate_is_its_machines_looks_its_address_up_first() -> None:
+    rules = (HostRule(match="*.example", key="address"),)
+    maker = HostMaker(Config(host_rules=rules), {}, clock=FakeClock(), rng=random.Random(1))
+    assert maker.new_host("a.example").lookup is Lookup.DUE
+    assert maker.new_host("a.test").lookup is Lookup.NONE
 
 
 def test_a_pause_outlives_the_run_that_earned_it() -> None:
@@ -605,7 +623,7 @@ def test_a_pause_outlives_the_run_that_earned_it() -> None:
     saved = {"a": HostTotals(pages=7, requests=9, paused_until=clock.wall() + 30.0)}
     maker = HostMaker(Config(), saved, clock=clock, rng=random.Random(1))
     host = maker.new_host("a")
-    assert (host.pages, host.gate.requests) == (7, 9)
+    assert (host.pages, host.requests) == (7, 9)
     assert not host.gate.try_admit(clock.monotonic() + 29.9)
     assert host.gate.try_admit(clock.monotonic() + 30.1)
     assert maker.new_host("b").gate.try_admit(clock.monotonic())

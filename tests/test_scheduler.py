@@ -38,6 +38,7 @@ from syncrawl.engine.gates import HostMaker
 from syncrawl.engine.hosts import RobotsJob
 from syncrawl.engine.lease import Lease
 from syncrawl.engine.robots import RobotsStep
+from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.errors import FetchError
 from syncrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, protego_engine
@@ -355,7 +356,7 @@ def test_a_host_without_rules_offers_one_lease_the_robots_fetch() -> None:
     bench.scheduler.offer("a", [], entries("a", 5), more=True)
     bench.scheduler.offer("a", [], entries("a", 5, first=5), more=True)
     job = bench.take().job
-    assert job == RobotsJob("http://a", "http://a/robots.txt")
+    assert job == RobotsJob("http://a", "http://a/robots.txt", priority=0)
     assert bench.lease() is None
 
 
@@ -543,7 +544,10 @@ def robots_step(bench: Bench, answers: dict[str, Any], engine: Any = None) -> tu
         log=NullLog(),
         queue_of=str,
         on_notes=lambda: None,
-        on_proxy_refused=lambda why: None,
+        watch=SimpleNamespace(end=lambda: True, extend=lambda _: None),  # type: ignore[arg-type]
+        route=RouteWatch(
+            resume_after=0, hold=lambda _: None, end_with=lambda *_: None, log=NullLog()
+        ),
     )
     return step, site
 
@@ -607,7 +611,7 @@ def test_redirects_are_followed_on_the_gate_and_then_at_another() -> None:
     assert site.asked == ["http://a/robots.txt", "http://a/r1"]
     moved = bench.take()
     assert moved.host.key == "b"
-    assert moved.job == RobotsJob("http://a", "http://b/r2", 2)
+    assert moved.job == RobotsJob("http://a", "http://b/r2", 2, priority=0)
     step.run(moved)
     dropped = bench.scheduler.take_notes().dropped
     assert [e.url for e, _ in dropped] == ["http://a/2"]
@@ -914,7 +918,7 @@ def test_the_window_grows_with_the_pace_and_is_bounded() -> None:
     bench.clock.advance(0.5)
     bench.scheduler.take_wanted()
     bench.offer("a", 1, more=True, first=100)
-    assert bench.scheduler.room("a") == 200 - 15, "two seconds of 100 a second"
+    assert bench.scheduler.room("a", 0) == 200 - 15, "two seconds of 100 a second"
 
 
 def test_a_host_that_has_run_dry_gives_its_place_to_another() -> None:
@@ -926,8 +930,8 @@ def test_a_host_that_has_run_dry_gives_its_place_to_another() -> None:
         bench.finish(lease)
     assert not bench.scheduler.is_loaded("a")
     assert bench.scheduler.is_loaded("b")
-    assert bench.scheduler.room("a") == 0
-    assert bench.scheduler.room("b") > 0
+    assert bench.scheduler.room("a", 0) == 0
+    assert bench.scheduler.room("b", 0) > 0
     bench.offer("b", 0, more=False)
     assert bench.scheduler.free_places() == 2
 
@@ -1276,7 +1280,7 @@ class World:
     def work(self) -> None:
         rng = random.Random(threading.get_ident())
         while (lease := self.scheduler.lease()) is not None:
-            assert lease.in_flight_before < int(lease.host.gate.limiter.ceiling)
+            assert lease.level <= int(lease.host.gate.limiter.ceiling)
             if rng.random() < 0.3:
                 threading.Event().wait(rng.random() * 0.004)
             if rng.random() < 0.2:
@@ -1401,7 +1405,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if lease is None:
             return
         key = lease.host.key
-        assert lease.in_flight_before == flying[key] < int(limits[key])
+        assert lease.level == flying[key] + 1 <= int(limits[key])
         assert self.credits > 0
         assert held == 0 or (held + 1) * RESERVATION <= self.max_bytes
         if lease.doubted:

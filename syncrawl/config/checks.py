@@ -17,9 +17,11 @@ from syncrawl.config.model import (
     Config,
     CrawlConfig,
     FetchConfig,
+    GatewayConfig,
     HostConfig,
     HostRule,
     ParseConfig,
+    PauseConfig,
     ScopeConfig,
 )
 from syncrawl.config.shape import bad, join
@@ -44,13 +46,16 @@ _FILE_STORES = ("jsonl", "csv", "sqlite")
 def check(config: Config) -> None:
     """Raise ConfigError for the first thing that cannot work; paths are absolute already."""
     _check_seeds(config.crawl)
-    _check_available(config)
     _check_user_agent(config.crawl.user_agent)
     _check_scope(config.scope)
     _check_host(config.host, config.host_rules)
+    _check_pause(config.pause)
     _check_fetch(config.fetch)
+    _check_gateway(config.gateway)
+    _check_address_keys(config)
     _check_parse(config.parse)
     _check_outputs(config)
+    _check_listen(config.metrics.listen)
 
 
 def clamped(config: Config) -> Config:
@@ -87,20 +92,6 @@ def check_state_dir(config: Config, base: Path) -> None:
 
 
 # --- [crawl] ---
-
-
-def _check_available(config: Config) -> None:
-    """What the models know and this version cannot do yet is an error, not a wish unheard."""
-    keys: list[tuple[str, str | None]] = [("host.key", config.host.key)]
-    keys += [(f"host.rules[{place}].key", rule.key) for place, rule in enumerate(config.host_rules)]
-    for key, value in keys:
-        if value == "address":
-            raise bad(
-                key, value, "gates by address are not available yet", 'use "host" or "domain"'
-            )
-    if config.parse.processes:
-        message = "child processes are not available yet"
-        raise bad("parse.processes", config.parse.processes, message, "leave it at 0")
 
 
 def _check_seeds(crawl: CrawlConfig) -> None:
@@ -158,13 +149,19 @@ def _check_field_value(key: str, value: str) -> None:
 def _check_scope(scope: ScopeConfig) -> None:
     for name, patterns in (("scope.allow", scope.allow), ("scope.deny", scope.deny)):
         for place, pattern in enumerate(patterns):
-            try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
-                message = f"is no regular expression ({error})"
-                remedy = "mend it; a backslash is written '\\.' in single quotes"
-                raise bad(f"{name}[{place}]", pattern, message, remedy) from None
+            _check_pattern(f"{name}[{place}]", pattern)
+    for pattern in scope.priorities:
+        _check_pattern("scope.priorities", pattern)
     _check_globs("scope.deny_hosts[{}]", scope.deny_hosts)
+
+
+def _check_pattern(key: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        message = f"is no regular expression ({error})"
+        remedy = "mend it; a backslash is written '\\.' in single quotes"
+        raise bad(key, pattern, message, remedy) from None
 
 
 def _check_globs(key: str, globs: Sequence[str]) -> None:
@@ -194,7 +191,25 @@ def _check_host(host: HostConfig, rules: Sequence[HostRule]) -> None:
             raise bad(lower, floor, message, "lower the one or raise the other")
 
 
-# --- [fetch], [parse] ---
+def _check_pause(pause: PauseConfig) -> None:
+    if pause.first > pause.longest:
+        message = f"is longer than pause.longest = {pause.longest:g}"
+        raise bad("pause.first", pause.first, message, "lower the one or raise the other")
+
+
+def _check_address_keys(config: Config) -> None:
+    """Whoever fetches through somebody else never learns a target's address."""
+    keys: list[tuple[str, str | None]] = [("host.key", config.host.key)]
+    keys += [(f"host.rules[{place}].key", rule.key) for place, rule in enumerate(config.host_rules)]
+    others = {"gateway.url": config.gateway.url, "fetch.proxy": config.fetch.proxy}
+    for key, value in keys:
+        for other, given in others.items():
+            if value == "address" and given:
+                message = f"cannot be used with {other}, behind which no target is resolved"
+                raise bad(key, value, message, 'use "host" or "domain"')
+
+
+# --- [fetch], [gateway], [parse] ---
 
 
 def _check_fetch(fetch: FetchConfig) -> None:
@@ -228,6 +243,24 @@ def _check_addresses(resolve: dict[str, str]) -> None:
             raise bad(key, address, "is no IP address", remedy) from None
 
 
+def _check_gateway(gateway: GatewayConfig) -> None:
+    if not gateway.url:
+        return
+    # What stands in the URL besides is often a key: it is not shown.
+    if "{url}" not in gateway.url or not _is_web_url(gateway.url.replace("{url}", "x")):
+        remedy = 'write it as "https://api.example.com/fetch?key=KEY&url={url}"'
+        raise bad("gateway.url", None, "is no http or https URL with {url} in it", remedy)
+    both = set(gateway.throttled_status) & set(gateway.exhausted_status)
+    if both:
+        message = f"shares {min(both)} with gateway.exhausted_status"
+        remedy = "a status means one or the other"
+        raise bad("gateway.throttled_status", list(gateway.throttled_status), message, remedy)
+    name = gateway.target_status_header
+    if name and not _FIELD_NAME.fullmatch(name):
+        remedy = "use letters, digits and hyphens"
+        raise bad("gateway.target_status_header", name, "is no header name", remedy)
+
+
 def _check_parse(parse: ParseConfig) -> None:
     if not parse.parsers:
         remedy = 'name at least one, such as ["page"]'
@@ -236,6 +269,25 @@ def _check_parse(parse: ParseConfig) -> None:
         if name in parse.parsers[:place]:
             key = f"parse.parsers[{place}]"
             raise bad(key, name, "is named twice", "remove one: each page would yield it twice")
+
+
+def _check_listen(listen: str) -> None:
+    """Figures name hosts and URLs' fates: they are for this machine, or for a tunnel to it."""
+    if not listen:
+        return
+    import ipaddress
+
+    name, colon, port = listen.rpartition(":")
+    remedy = 'write it as "127.0.0.1:9464"'
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise bad("metrics.listen", listen, "is no host:port", remedy)
+    try:
+        loopback = name == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        raise bad("metrics.listen", listen, "is no address and port", remedy) from None
+    if not loopback:
+        remedy = 'listen on "127.0.0.1:9464" and let an agent or a tunnel fetch from there'
+        raise bad("metrics.listen", listen, "is no loopback address", remedy)
 
 
 # --- where bytes go ---

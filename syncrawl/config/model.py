@@ -26,6 +26,7 @@ Natural = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Rate = Annotated[float, Meta(ge=0, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 HttpStatus = Annotated[int, Meta(ge=100, le=599)]
+Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +55,8 @@ class CrawlConfig(Model, frozen=True, kw_only=True):
     max_wait: Seconds = 0.0
     # A host without any success for this long fails its URLs.
     give_up_after: Seconds = 3600.0
+    # No progress for this long, and nothing due: every thread's stack goes to the log.
+    stall_after: Timeout = 60.0
     # Keep the threads of `python -m syncrawl` on one CPU (Linux): the interpreter runs one at a
     # time anyway, and handing over between CPUs costs a quarter of the work.
     one_cpu: bool = True
@@ -73,6 +76,9 @@ class ScopeConfig(Model, frozen=True, kw_only=True):
     deny_hosts: tuple[str, ...] = ()
     # 2xx pages committed per host over the life of the state; 0 = no limit.
     max_pages_per_host: Natural = 0
+    # Priority of links by regular expression, searched in the canonical URL; the first that
+    # matches counts. Links have 0 otherwise, seeds 100; a parser's own priority goes first.
+    priorities: dict[str, Priority] = {}
     # Query parameters dropped from the canonical URL; a trailing * matches any ending.
     tracking_parameters: tuple[str, ...] = (
         "utm_*",
@@ -113,7 +119,7 @@ class RobotsConfig(Model, frozen=True, kw_only=True):
 class HostConfig(Model, frozen=True, kw_only=True):
     """[host]: the limits of each host's gate."""
 
-    # What shares one gate: "host" (host:port), "domain" (registrable), "address".
+    # What shares one gate: "host" (host:port), "domain" (registrable), "address" (a machine).
     key: Literal["host", "domain", "address"] = "host"
     # Concurrent requests: where the adaptive limit starts, its lowest and highest value.
     # `start` is clamped into [floor, ceiling]; floor above ceiling is an error.
@@ -140,6 +146,18 @@ class HostRule(Model, frozen=True, kw_only=True):
     ceiling: Count | None = None
     rate: Rate | None = None
     burst: Count | None = None
+
+
+class PauseConfig(Model, frozen=True, kw_only=True):
+    """[pause]: how long a host is left alone that keeps refusing (429, 503, 403, challenges)."""
+
+    # Refusals in a row at the host's floor, with no success between, before the first pause.
+    refusals: Count = 3
+    # The first pause; each further one lasts twice as long (and up to a quarter more, by chance).
+    first: Timeout = 60.0
+    longest: Timeout = 86400.0
+    # Quiet time after which the next pause starts at `first` again.
+    forgiven_after: Seconds = 1800.0
 
 
 class FetchConfig(Model, frozen=True, kw_only=True):
@@ -169,6 +187,8 @@ class FetchConfig(Model, frozen=True, kw_only=True):
     # Seconds an answer is kept, and a failure.
     dns_ttl: Seconds = 60.0
     dns_negative_ttl: Seconds = 10.0
+    # Recognisers of challenge pages: "known", or names of installed syncrawl.challenges plugins.
+    challenges: tuple[str, ...] = ("known",)
 
 
 class RetryConfig(Model, frozen=True, kw_only=True):
@@ -176,13 +196,45 @@ class RetryConfig(Model, frozen=True, kw_only=True):
 
     # Attempts a URL gets, the first included.
     max_attempts: Count = 3
-    # Retries may be at most this share of a host's first attempts (never fewer than 2).
+    # Retries may be at most this share of first attempts, a host's (never fewer than 2) and all
+    # hosts' together.
     budget_ratio: Share = 0.1
+    # Refusals (429, 503) cost a URL no attempt; this many fail it all the same.
+    max_refusals: Count = 20
     # Full jitter: uniform in 0 .. min(backoff_max, backoff_base * 2**attempt).
     backoff_base: Seconds = 1.0
     backoff_max: Seconds = 60.0
     # Retry-After above this counts as this.
     max_retry_after: Seconds = 86400.0
+
+
+class GatewayConfig(Model, frozen=True, kw_only=True):
+    """[gateway]: a scraping API that fetches on our behalf, under a plan."""
+
+    # Template; {url} is replaced by the percent-encoded target. "" = no gateway.
+    url: str = ""
+    # Requests at once that the plan allows; its own "too many" moves the limit below this.
+    max_in_flight: Count = 10
+    # The gateway's own answers: too many at once; quota used up.
+    throttled_status: tuple[HttpStatus, ...] = (429,)
+    exhausted_status: tuple[HttpStatus, ...] = (509,)
+    # The response header that carries the target's status; "" = the status is the target's.
+    target_status_header: str = ""
+    # When the quota is used up: wait this long and go on; 0 = stop, resumable (exit code 4).
+    resume_after: Seconds = 0.0
+
+
+class ShedConfig(Model, frozen=True, kw_only=True):
+    """[shed]: the least valuable URLs are put off, or given up, before they cost a fetch."""
+
+    # Pending URLs beyond this are shed, lowest priority first; 0 = no limit.
+    max_pending: Natural = 0
+    # "defer": kept on disk and taken up when there is room; "drop": counted and forgotten.
+    action: Literal["defer", "drop"] = "defer"
+    # Only URLs of a lower priority than this are shed (links have 0, seeds 100).
+    below_priority: Priority = 1
+    # New links are shed too while a stage's queue has been full for this long; 0 = never.
+    full_after: Seconds = 0.0
 
 
 class ParseConfig(Model, frozen=True, kw_only=True):
@@ -209,6 +261,9 @@ class QueuesConfig(Model, frozen=True, kw_only=True):
     max_bytes: Annotated[int, Meta(ge=65536, le=_LARGEST, extra={"unit": "size"})] = (
         128 * 1024 * 1024
     )
+    # A stage's queue holds no more than the stage works off in this long, by its measured pace;
+    # max_items bounds it in any case. 0 = max_items alone.
+    latency_seconds: Seconds = 2.0
 
     def bound(self, workers: int) -> int:
         """Items that a queue may hold where `workers` fetch."""
@@ -225,6 +280,13 @@ class StoreConfig(Struct, frozen=True, kw_only=True):
     # "-" is standard output.
     path: str = ""
     options: dict[str, Any] = {}
+
+
+class MetricsConfig(Model, frozen=True, kw_only=True):
+    """[metrics]: figures for a monitoring system."""
+
+    # Loopback host:port where /metrics answers in Prometheus' text format; "" = off.
+    listen: str = ""
 
 
 class LogConfig(Model, frozen=True, kw_only=True):
@@ -245,10 +307,14 @@ class Config(Model, frozen=True, kw_only=True):
     host: HostConfig = HostConfig()
     # TOML spells these [[host.rules]]; the loader moves them here.
     host_rules: tuple[HostRule, ...] = ()
+    pause: PauseConfig = PauseConfig()
     fetch: FetchConfig = FetchConfig()
+    gateway: GatewayConfig = GatewayConfig()
     retry: RetryConfig = RetryConfig()
+    shed: ShedConfig = ShedConfig()
     parse: ParseConfig = ParseConfig()
     queues: QueuesConfig = QueuesConfig()
     # Where no [[stores]] is given.
     stores: tuple[StoreConfig, ...] = (StoreConfig(type="jsonl", path="pages.jsonl"),)
+    metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()

@@ -123,9 +123,7 @@ def _unknown(kind: type[Struct], key: str, name: object, value: object) -> Confi
     at = join(key, text)
     names = [known for known in _fields(kind) if known != "host_rules"]
     names += ["rules"] if key == "host" else []
-    close = [join(key, known) for known in _close(text, names)]
-    if close:
-        return bad(at, value, "unknown key", f"did you mean {' or '.join(close)}?")
+    # A name that is right in another table says more than one that is nearly right in this.
     homes = [
         table
         for table, field in _fields(Config).items()
@@ -133,6 +131,9 @@ def _unknown(kind: type[Struct], key: str, name: object, value: object) -> Confi
     ]
     if homes:
         return bad(at, value, "unknown key", f"it belongs in [{homes[0]}]")
+    close = [join(key, known) for known in _close(text, names)]
+    if close:
+        return bad(at, value, "unknown key", f"did you mean {' or '.join(close)}?")
     listed = ", ".join(sorted(names))
     where = f"[{key}]" if key else "the file"
     return bad(at, value, "unknown key", f"{where} knows {listed}")

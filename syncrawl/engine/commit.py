@@ -8,6 +8,8 @@ blocks on a queue, so the cycle of stages cannot deadlock.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -21,9 +23,10 @@ from syncrawl.engine.ledger import Ledger, bump
 from syncrawl.engine.outputs import Outputs
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.seeds import SeedReader
-from syncrawl.frontier.model import Batch, Entry, Finish, Frontier, QueueOf, host_of
+from syncrawl.engine.shedding import Shedder
+from syncrawl.frontier.model import SHED, Batch, Entry, Finish, Frontier, QueueOf, host_of
 from syncrawl.frontier.seen import SeenSet
-from syncrawl.limits.retry import MAX_REFUSALS, RetryPolicy
+from syncrawl.limits.retry import RetryPolicy
 from syncrawl.limits.signals import Fate, Signal, rule_of
 from syncrawl.log import Log
 
@@ -34,8 +37,9 @@ FOLLOWED = "followed"
 HOST = "host/"
 BODIES = "bodies/"
 
-# A result that only our own memory bound held up is tried again this much later.
+# What only our own memory bound, or our gateway's plan, held up is tried again this much later.
 _PRESSURE_DELAY = 0.5
+_OUR_PRESSURE = frozenset({"pressure", "gateway_throttled", "gateway_exhausted", "gateway_refused"})
 _CAP = "max_pages_per_host"
 
 
@@ -49,6 +53,7 @@ class Committer:
         outputs: Outputs,
         scheduler: Scheduler,
         feeder: Feeder,
+        shedder: Shedder,
         seeds: SeedReader,
         ledger: Ledger,
         retry: RetryPolicy,
@@ -62,9 +67,17 @@ class Committer:
         self._outputs = outputs
         self._scheduler = scheduler
         self._feeder = feeder
+        self._shedder = shedder
         self._seeds = seeds
         self._ledger = ledger
         self._retry = retry
+        # Results that a watchdog gave in for hung workers, and a wish to look at deny_hosts
+        # again: added by other threads, taken by this one.
+        self._lost: deque[Parsed] = deque()
+        self._deny = threading.Event()
+        # Seconds spent in steps that had something to write, and results written in them.
+        self.busy_seconds = 0.0
+        self.items = 0
         self._queue_of = queue_of
         self._clock = clock
         self._log = log
@@ -74,6 +87,8 @@ class Committer:
         # Unfinished URLs by host, for readers on other threads; replaced, never changed.
         self.pending: Mapping[str, int] = {}
         self.deferred_now = 0
+        # Wall-clock seconds at which a waiting URL becomes due, as far as is known.
+        self.due_at: float | None = None
         self._published = float("-inf")
         self._requests_before = ledger.life.requests
         self._seconds_before = ledger.life.seconds
@@ -104,17 +119,43 @@ class Committer:
         """Wall-clock seconds at which a waiting URL becomes due."""
         return self._frontier.next_due()
 
+    # -- any thread -------------------------------------------------------------------
+
+    def give_in(self, parsed: Parsed) -> None:
+        """Take a result in the name of a worker that hangs; never blocks."""
+        self._lost.append(parsed)
+
+    def deny_again(self) -> None:
+        """scope.deny_hosts has changed: have the next step drop what it names."""
+        self._deny.set()
+
     # -- the step ---------------------------------------------------------------------
 
-    def step(self, items: list[Parsed]) -> None:
-        """Commit one batch and refill. Raises StopCondition where it cannot be made durable."""
+    def step(self, items: list[Parsed], *, full: bool = False) -> None:
+        """Commit one batch and refill. Raises StopCondition where it cannot be made durable.
+
+        `full` tells that a stage's queue had no room left when the batch was gathered.
+        """
+        began = self._clock.monotonic()
+        self._shedder.note_full(full, began)
+        while self._lost:
+            items.append(self._lost.popleft())
+        if self._deny.is_set():
+            self._deny.clear()
+            self._feeder.deny()
+        pending = self._shedder.pending if self._shedder.active else 0
         hosts: set[str] = set()
         with self._ledger.transaction():
             touched = self._commit(items, hosts)
         self._scheduler.settle_all([(i.fetched.lease, i.fetched.is_page) for i in items])
         for key in hosts:
             self._feeder.retire_if_capped(key)
-        self._feeder.refill(touched)
+        surplus, back = self._shedder.settle(pending)
+        self._feeder.shed(surplus)
+        self._feeder.refill(touched | back)
+        if items:
+            self.busy_seconds += self._clock.monotonic() - began
+            self.items += len(items)
         self.publish()
 
     def _commit(self, items: list[Parsed], hosts: set[str]) -> set[str]:
@@ -129,6 +170,7 @@ class Committer:
                     records.extend(item.records)
             self._take_notes(batch, hosts)
             self._take_seeds(batch)
+            self._count_shed(batch)
         if not (batch or records or hosts):
             return set()
         if records:
@@ -146,6 +188,7 @@ class Committer:
                 waiting.pop(key, None)
             self.pending = waiting
             self.deferred_now = self.deferred
+            self.due_at = self._frontier.next_due()
 
     # -- one result -------------------------------------------------------------------
 
@@ -157,11 +200,11 @@ class Committer:
         hosts.add(key)
         rule = rule_of(fetched.outcome)
         host = self._ledger.host(key)
-        ours = rule.signal is Signal.NOTHING
+        ours = rule.signal in (Signal.NOTHING, Signal.ROUTE)
         good = rule.signal in (Signal.SUCCESS, Signal.ANSWER)
         host.note(fetched.outcome, good=None if ours else good)
         if not (ours or entry.attempts or entry.refusals or entry.hops):
-            host.first_attempts += 1
+            self._ledger.note_first(key)
         for totals in self._ledger.each():
             bump(totals.outcomes, fetched.outcome)
             totals.wire_bytes += fetched.wire_bytes
@@ -191,7 +234,7 @@ class Committer:
         assert entry is not None
         if fate is Fate.RETRY and not self._may_retry(item):
             fate = Fate.FAILED
-        if fate is Fate.REFUSED and entry.refusals + 1 >= MAX_REFUSALS:
+        if fate is Fate.REFUSED and entry.refusals + 1 >= self._retry.max_refusals:
             fate = Fate.FAILED
         if fate is Fate.DONE:
             batch.finished.append(Finish(entry, "done", fetched.outcome))
@@ -239,7 +282,7 @@ class Committer:
             refusals += 1
             # A Retry-After pauses the host as a whole; the URL need not wait on top of that.
             delay = 0.0 if fetched.retry_after else self._retry.delay(refusals)
-        elif fetched.outcome == "pressure":
+        elif fetched.outcome in _OUR_PRESSURE:
             delay = _PRESSURE_DELAY
         if fate is not Fate.AGAIN:
             self._ledger.host(fetched.lease.host.key).retries += 1
@@ -265,14 +308,25 @@ class Committer:
     def _find(self, links: Iterable[Entry], batch: Batch) -> None:
         """Add links, but for those whose host has all the pages it may have."""
         if not self._feeder.retired:
-            batch.found.extend(links)
+            batch.found.extend(self._shedder.sift(list(links), batch))
             return
+        wanted = []
         for entry in links:
             if self._queue_of(host_of(entry.url)) in self._feeder.retired:
                 for totals in self._ledger.each():
                     bump(totals.refused, _CAP)
             else:
-                batch.found.append(entry)
+                wanted.append(entry)
+        batch.found.extend(self._shedder.sift(wanted, batch))
+
+    def _count_shed(self, batch: Batch) -> None:
+        """Count what of `batch.shed` the frontier is about to accept, and drop at once."""
+        if not batch.shed:
+            return
+        fresh = self._frontier.seen.unknown(entry.fp for entry in batch.shed)
+        fresh.difference_update(batch.aliases, (entry.fp for entry in batch.found))
+        for totals in self._ledger.each():
+            bump(totals.dropped, SHED, len(fresh))
 
     def _drop(self, entry: Entry, reason: str, batch: Batch) -> None:
         batch.finished.append(Finish(entry, "dropped", reason))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -18,10 +17,12 @@ from syncrawl.clock import Clock, SystemClock
 from syncrawl.config.load import validate
 from syncrawl.config.model import Config
 from syncrawl.engine import preflight
+from syncrawl.engine.crew import Crew
 from syncrawl.engine.fresh import set_aside
+from syncrawl.engine.guard import Guard
 from syncrawl.engine.rooms import Rooms
 from syncrawl.engine.snapshot import Pressure
-from syncrawl.errors import EXIT_CONDITION, EXIT_OK, EXIT_SIGNAL, StopCondition
+from syncrawl.errors import EXIT_CONDITION, EXIT_OK, EXIT_SIGNAL, ConfigError, StopCondition
 from syncrawl.log import Log, NullLog
 from syncrawl.observe import report as reports
 from syncrawl.observe.observer import Observer
@@ -58,8 +59,12 @@ class Crawl:
         clock: Clock | None = None,
         log: Log | None = None,
         fresh: bool = False,
+        reread: Callable[[], Config] | None = None,
     ) -> None:
+        """`reread` gives the configuration as it is now, for `reload`; may raise ConfigError."""
         self._config = validate(config)
+        self._reread = reread
+        self._reload = False
         self._clock = clock or SystemClock()
         self._log = log or NullLog()
         self._fresh = fresh
@@ -69,6 +74,7 @@ class Crawl:
         self._stop: _End | None = None
         self._stopped_at: float | None = None  # clock seconds; the caller's thread's own
         self._hung: list[str] = []
+        self._guard: Guard | None = None
 
     # -- any thread -------------------------------------------------------------------
 
@@ -79,12 +85,16 @@ class Crawl:
         """
         self._end_with(_End(reports.STOPPED, EXIT_SIGNAL, reason))
 
+    def reload(self) -> None:
+        """Read scope.deny_hosts again and drop what it names now. Safe in a signal handler."""
+        self._reload = True
+
     def snapshot(self) -> dict[str, Any]:
         """The state of things in the shape of report.json."""
         pressure = self._pressure
         if pressure is None:
             return reports.empty()
-        return pressure.snapshot(reports.RUNNING, None, "")
+        return pressure.snapshot(reports.RUNNING, None, self._guard.stalled if self._guard else "")
 
     def hung(self) -> list[str]:
         """Threads still busy after `run` returned; they would hold up the interpreter's exit."""
@@ -137,34 +147,26 @@ class Crawl:
             state_dir / reports.STATUS_FILE, self.snapshot, clock=self._clock, log=self._log
         )
         observer.start()
-        fetchers = ThreadPoolExecutor(config.fetch.workers, thread_name_prefix="fetch")
-        parsers = ThreadPoolExecutor(config.parse.workers, thread_name_prefix="parse")
-        workers: list[Future[None]] = []
+        crew = Crew(rooms)
+        self._guard = Guard(config, rooms, crew, clock=self._clock, log=self._log)
         try:
             rooms.seeds.start()
-            workers += [
-                parsers.submit(_work, step.step, step.open, step.close) for step in rooms.parse
-            ]
-            workers += [
-                fetchers.submit(_work, rooms.fetch.step) for _ in range(config.fetch.workers)
-            ]
+            crew.start()
             loop = commit.submit(self._commit_loop, rooms)
-            return self._await(loop)
+            return self._await(loop, rooms)
         finally:
             # The order: no new seeds, no new leases, the fetchers' last results, then an end
             # mark for each parser. What comes after the last commit is leased, thus pending.
             rooms.seeds.stop()
             rooms.scheduler.close()
             rooms.inbox.abandon()
-            fetchers.shutdown(wait=False)
-            parsers.shutdown(wait=False)
-            self._end_workers(rooms, workers, len(rooms.parse))
+            self._end_workers(crew)
             rooms.fetcher.close()
             self._pressure.finish()
             if not observer.stop():
                 self._hung.append(observer.name)
 
-    def _await(self, loop: Future[_End]) -> _End:
+    def _await(self, loop: Future[_End], rooms: Rooms) -> _End:
         """The loop's verdict; an interrupt of this thread stops the crawl as a signal would.
 
         A store may hang in a write (a pipe that nobody reads): the loop can then not be
@@ -174,6 +176,11 @@ class Crawl:
         try:
             while not loop.done():
                 concurrent.futures.wait([loop], timeout=_HEARTBEAT)
+                assert self._guard is not None
+                self._guard.look()
+                if self._reload:
+                    self._reload = False
+                    self._read_again(rooms)
                 end = self._overdue(started)
                 if end is not None and not loop.done():
                     self._hung.append("commit_0")
@@ -201,19 +208,26 @@ class Crawl:
             return _End(reports.LIMIT, EXIT_OK, f"crawl.max_seconds = {limit:g} are over")
         return None
 
-    def _end_workers(self, rooms: Rooms, workers: list[Future[None]], parsers: int) -> None:
-        for _ in range(parsers):
-            # Never blocks: the queue's bound leaves room for the end marks.
-            rooms.fetched.put(None)
-        _, busy = concurrent.futures.wait(workers, timeout=_JOIN)
+    def _read_again(self, rooms: Rooms) -> None:
+        """Have scope.deny_hosts, and that alone, be what the configuration says now."""
+        if self._reread is None:
+            self._log.warning("asked to reload, but there is no configuration file")
+            return
+        try:
+            globs = validate(self._reread()).scope.deny_hosts
+        except ConfigError as exc:
+            self._log.error("the configuration cannot be read again; nothing changes", why=str(exc))
+            return
+        rooms.scope.deny_hosts_changed(globs)
+        rooms.committer.deny_again()
+        rooms.inbox.wake()
+        self._log.warning("scope.deny_hosts read again; no other key is", deny_hosts=list(globs))
+
+    def _end_workers(self, crew: Crew) -> None:
+        busy = crew.end(_JOIN)
         if busy:
-            names = [
-                thread.name
-                for thread in threading.enumerate()
-                if thread.name.startswith(("fetch", "parse"))
-            ]
-            self._hung.extend(names)
-            self._log.warning("workers still busy at the end", threads=names)
+            self._hung.extend(busy)
+            self._log.warning("workers still busy at the end", threads=busy)
 
     def _write_report(self, data: dict[str, Any], state_dir: Path) -> None:
         for name in (reports.STATUS_FILE, reports.REPORT_FILE):
@@ -247,7 +261,9 @@ class Crawl:
             else:
                 timeout = self._patience(rooms, now - started, limit)
             linger = _LINGER_HUNGRY if scheduler.hungry() else _LINGER
-            committer.step(inbox.gather(timeout, linger))
+            full = scheduler.saturated or inbox.full()
+            committer.step(inbox.gather(timeout, linger), full=full)
+            rooms.adjust()
 
     def _patience(self, rooms: Rooms, elapsed: float, limit: float) -> float:
         """Seconds the loop may wait for an item."""
@@ -304,19 +320,3 @@ class Crawl:
     def __repr__(self) -> str:
         state = "not started" if self._pressure is None else repr(self._rooms)
         return f"<Crawl of {self._config.crawl.state_dir}: {state}>"
-
-
-def _work(
-    step: Callable[[], bool],
-    opening: Callable[[], None] | None = None,
-    closing: Callable[[], None] | None = None,
-) -> None:
-    """A worker's life: step until told that there is no more."""
-    if opening:
-        opening()
-    try:
-        while step():
-            pass
-    finally:
-        if closing:
-            closing()

@@ -6,13 +6,11 @@ scope, a page cap) ends here, and is written down with the next commit.
 
 from __future__ import annotations
 
-import itertools
-
 from syncrawl.clock import Clock
 from syncrawl.engine.ledger import Ledger
 from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.scheduler import Scheduler
-from syncrawl.frontier.model import Entry, Finish, Frontier, origin_of
+from syncrawl.frontier.model import SHED, Entry, Finish, Frontier, origin_of
 from syncrawl.log import Log
 from syncrawl.scope import Scope
 from syncrawl.urls import Canonicalizer
@@ -56,9 +54,17 @@ class Feeder:
         self._looked_up: set[str] = set()
 
     @property
+    def set_apart(self) -> int:
+        """Unfinished URLs of hosts that have all the pages they may have."""
+        return sum(
+            self._frontier.unfinished(key) - self._frontier.shelved_queue(key)
+            for key in self.retired
+        )
+
+    @property
     def deferred(self) -> int:
-        """URLs kept on disk that this configuration does not get to."""
-        return sum(self._frontier.unfinished(key) for key in self.retired)
+        """URLs kept on disk that this configuration does not get to, now or at all."""
+        return self._frontier.shelved() + self.set_apart
 
     def take_ends(self) -> list[Finish]:
         """What is to be written down, once."""
@@ -71,25 +77,49 @@ class Feeder:
             self._feed(key, room)
         touched |= self._frontier.ripen(self._clock.wall())
         for key in touched:
-            room = self._scheduler.room(key)
+            best = self._frontier.best_priority(key)
+            room = 0 if best is None else self._scheduler.room(key, best)
             if room:
                 self._feed(key, room)
-        places = self._scheduler.free_places()
-        if places > 0:
-            waiting = (
-                key
-                for key in self._frontier.backlog()
-                if key not in self.retired and not self._scheduler.is_loaded(key)
-            )
-            for key in list(itertools.islice(waiting, places)):
-                self._feed(key, 1)
+        for key in self._newcomers():
+            self._feed(key, 1)
+
+    def _newcomers(self) -> list[str]:
+        """Hosts to be worked on from now on: the best priority first, as far as there are places."""
+        chosen: list[str] = []
+        level: int | None = None
+        places = 0
+        for key, priority in self._frontier.backlog():
+            if priority != level:
+                # Hosts of lower priority than this one's do not count.
+                level = priority
+                places = self._scheduler.free_places(priority) - len(chosen)
+            if places <= 0:
+                break
+            if key not in self.retired and not self._scheduler.is_loaded(key):
+                chosen.append(key)
+                places -= 1
+        return chosen
 
     def fail_host(self, key: str, verdict: str) -> None:
         """Everything that waits for a given-up host fails now."""
-        entries = self._scheduler.unload(key)
-        while more := self._frontier.take(key, 10_000):
-            entries.extend(more)
-        self.fail(entries, verdict)
+        self.fail(self._scheduler.unload(key) + self._frontier.take_all(key), verdict)
+
+    def shed(self, entries: list[Entry]) -> None:
+        """End entries that there is no room for."""
+        self.ends.extend(Finish(entry, "dropped", SHED) for entry in entries)
+
+    def deny(self) -> None:
+        """scope.deny_hosts has changed: what waits for a host that it names now is dropped."""
+        # What shares a queue with hosts that are not denied is looked at as it is fed.
+        self._first_bundle = self._frontier.next_bundle
+        for key in list(self._frontier.unfinished_by_queue()):
+            entries = self._scheduler.unload(key, jobs=self._scope.denied_host(key))
+            if self._scope.denied_host(key):
+                entries += self._frontier.take_all(key)
+            entries = [entry for entry in entries if self._in_scope(entry)]
+            if entries:
+                self._robots.sort_out(entries, more=self._frontier.has_more(key))
 
     def fail(self, entries: list[Entry], reason: str) -> None:
         """End entries as failed."""
@@ -119,11 +149,11 @@ class Feeder:
         entries = [entry for entry in entries if self._in_scope(entry)]
         for origin in {origin_of(entry.request_url) for entry in entries}:
             self._look_up_robots(origin)
-        more = self._frontier.has_more(key)
+        best = self._frontier.best_priority(key)
         if entries:
-            self._robots.sort_out(entries, more=more)
+            self._robots.sort_out(entries, more=best is not None, best_cold=best)
         else:
-            self._scheduler.offer(key, [], [], more=more)
+            self._scheduler.offer(key, [], [], more=best is not None, best_cold=best)
 
     def _in_scope(self, entry: Entry) -> bool:
         """False where a resumed run's tighter scope refuses an entry; it is then dropped."""

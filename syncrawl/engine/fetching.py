@@ -6,17 +6,21 @@ rules (canonical URLs, scope); never the frontier's files, never a store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Sequence, Set
 from typing import Protocol
 
-from syncrawl.api import Fetcher, Headers, Request, Response
+from syncrawl.api import ChallengeRecogniser, Fetcher, Headers, Request, Response
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
+from syncrawl.engine.addresses import AddressStep
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.lease import Fetched, Lease
 from syncrawl.engine.robots import RobotsStep
+from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
+from syncrawl.engine.watch import GRACE, WorkWatch
 from syncrawl.errors import FetchError
+from syncrawl.fetch.gateway import Gateway
 from syncrawl.fetch.robots import ALLOW_ALL
 from syncrawl.fetch.target import location
 from syncrawl.frontier.model import host_of
@@ -46,7 +50,11 @@ class Exchanger:
         budget: ByteBudget,
         clock: Clock,
         seed_hosts: Set[str],
+        watch: WorkWatch,
+        gateway: Gateway | None = None,
     ) -> None:
+        self._watch = watch
+        self.gateway = gateway
         self._fetcher = fetcher
         self._scheduler = scheduler
         self._budget = budget
@@ -65,16 +73,23 @@ class Exchanger:
         """
         ticket = lease.ticket
         ticket.deadline = self._clock.monotonic() + self._timeout
+        self._watch.extend(self._timeout + GRACE)
+        gateway = self.gateway
         request = Request(
-            url=url,
+            url=gateway.wrap(url) if gateway else url,
             deadline=ticket.deadline,
             max_body_bytes=max_bytes or self._max_body,
             headers=self._headers,
-            allow_private=self._may_be_private(url),
+            # The gateway is the user's own choice; targets are not resolved here.
+            allow_private=True if gateway else self._may_be_private(url),
             grow=lambda total: self._budget.grow(ticket, total),
             truncate=bool(max_bytes),
         )
-        return self._fetcher.fetch(request, lambda: self._scheduler.readmit(lease))
+        try:
+            response = self._fetcher.fetch(request, lambda: self._scheduler.readmit(lease))
+        except FetchError as exc:
+            raise gateway.blame(exc) if gateway else exc from None
+        return gateway.unwrap(url, response) if gateway else response
 
     def _may_be_private(self, url: str) -> bool:
         if self._private == "seeds":
@@ -100,7 +115,10 @@ class FetchStep:
         clock: Clock,
         sink: Sink,
         log: Log,
-        on_proxy_refused: Callable[[str], None],
+        watch: WorkWatch,
+        route: RouteWatch,
+        recognisers: Sequence[tuple[str, ChallengeRecogniser]] = (),
+        addresses: AddressStep | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._exchanger = exchanger
@@ -113,7 +131,11 @@ class FetchStep:
         self._clock = clock
         self._sink = sink
         self._log = log
-        self._on_proxy_refused = on_proxy_refused
+        self._watch = watch
+        self._route = route
+        self._recognisers = recognisers
+        self._broken: set[str] = set()  # recognisers that have raised
+        self._addresses = addresses
         self._max_redirects = config.fetch.max_redirects
         self._obey = config.robots.obey
 
@@ -122,9 +144,16 @@ class FetchStep:
         lease = self._scheduler.lease()
         if lease is None:
             return False
+        self._watch.begin("fetch", lease, GRACE)
+        if lease.entry is not None:
+            return self._page(lease)
         if lease.job is not None:
-            self._robots.run(lease)
-            return True
+            return self._robots.run(lease)
+        assert self._addresses is not None
+        return self._addresses.run(lease)
+
+    def _page(self, lease: Lease) -> bool:
+        """Fetch a page and hand it on; False where the watch has replaced this worker meanwhile."""
         fetched = Fetched(lease, "internal")
         try:
             self._fetch(fetched)
@@ -132,13 +161,16 @@ class FetchStep:
             fetched.outcome = "internal"
             fetched.detail = f"{type(exc).__name__}: {exc}"
             self._log.error("fetch step failed", url=lease.url, error=fetched.detail)
-        finally:
-            response = fetched.response
-            self._budget.finish_reading(lease.ticket, len(response.body) if response else 0)
-            self._scheduler.release(lease, fetched.outcome, retry_after=fetched.retry_after)
-            self._sink.put(fetched)
-        if fetched.outcome == "proxy" and fetched.final:
-            self._on_proxy_refused(fetched.detail)
+        if not self._watch.end():
+            self._budget.release([lease.ticket])
+            return False
+        response = fetched.response
+        self._budget.finish_reading(lease.ticket, len(response.body) if response else 0)
+        self._scheduler.release(
+            lease, fetched.outcome, retry_after=fetched.retry_after, latency=fetched.latency
+        )
+        self._sink.put(fetched)
+        self._route.note(fetched.outcome, fetched.detail, final=fetched.final)
         return True
 
     def _fetch(self, result: Fetched) -> None:
@@ -162,6 +194,7 @@ class FetchStep:
                 result.wire_bytes += exc.wire_bytes
                 break
             result.wire_bytes += response.wire_bytes
+            result.latency = response.latency
             target = location(response, url) if 300 <= response.status < 400 else None
             if target is None:
                 self._conclude(result, response)
@@ -176,11 +209,30 @@ class FetchStep:
     def _conclude(self, result: Fetched, response: Response) -> None:
         result.outcome = outcome_of_status(response.status)
         result.detail = str(response.status)
+        gateway = self._exchanger.gateway
+        result.final = gateway is not None and gateway.has_tried(response.status)
+        challenge = self._challenge(response)
+        if challenge is not None:
+            result.outcome, result.detail = "challenge", challenge
         if result.is_page:
             result.response = response
-        elif result.outcome == "throttled":
+        elif result.outcome in ("throttled", "challenge"):
             value = response.headers.get("retry-after")
             result.retry_after = self._retry.retry_after(value, self._clock.wall())
+
+    def _challenge(self, response: Response) -> str | None:
+        """Who asks for a human in place of answering, if anybody does."""
+        for name, recogniser in self._recognisers:
+            try:
+                found = recogniser.recognise(response.status, response.headers, response.body)
+            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+                if name not in self._broken:
+                    self._broken.add(name)
+                    self._log.error("challenge recogniser failed", name=name, error=repr(exc))
+                continue
+            if found is not None:
+                return str(found)
+        return None
 
     def _follow(self, result: Fetched, url: str, location: str) -> str | None:
         """The URL to ask for next on this slot, or None with the outcome in `result`."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import fnmatch
 import functools
 import random
+import urllib.request
 from collections.abc import Callable, Mapping
 
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config, HostConfig, HostRule
-from syncrawl.engine.hosts import Host
+from syncrawl.engine.hosts import Host, Lookup
 from syncrawl.engine.ledger import HostTotals
-from syncrawl.errors import ConfigError
+from syncrawl.engine.machines import MachineGate
 from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.bucket import TokenBucket
 from syncrawl.limits.gate import HostGate
@@ -23,20 +24,13 @@ from syncrawl.scope import host_name, host_name_glob, registrable_domain
 
 
 class GateKeys:
-    """Maps host[:port] to the key of the gate that its requests go through."""
+    """Maps host[:port] to the key of the queue that its URLs wait in.
+
+    A queue has a gate of its own, or shares that of its machine; see machines.py.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        keys: dict[str, str | None] = {"host.key": config.host.key}
-        keys |= {f"host.rules[{i}].key": rule.key for i, rule in enumerate(config.host_rules)}
-        for name, by in keys.items():
-            if by == "address":
-                raise ConfigError(
-                    "gates by address are not available yet",
-                    key=name,
-                    value=by,
-                    remedy='use "host" or "domain"',
-                )
         # One look-up a link: worth remembering.
         self.queue_of: Callable[[str], str] = functools.lru_cache(maxsize=65_536)(self._make)
 
@@ -44,7 +38,7 @@ class GateKeys:
         key = _by_host(host)
         rule = _rule_for(self._config, key)
         by = rule.key if rule and rule.key else self._config.host.key
-        return key if by == "host" else registrable_domain(key)
+        return registrable_domain(key) if by == "domain" else key
 
 
 class HostMaker:
@@ -66,19 +60,42 @@ class HostMaker:
     def new_host(self, key: str) -> Host:
         """A host with its gate; a pause that still stands is taken up (Retry-After is durable)."""
         limits = limits_for(self._config, key)
-        gate = HostGate(
-            TokenBucket(limits.rate, limits.burst),
-            AimdLimiter(limits.start, limits.floor, limits.ceiling),
-        )
-        host = Host(key, gate, RefusalPause(self._rng), self._config.scope.max_pages_per_host)
+        gate = HostGate(*_parts(limits))
+        pause = RefusalPause(self._config.pause, self._rng)
+        host = Host(key, gate, pause, self._config.scope.max_pages_per_host)
+        if limits.key == "address":
+            host.lookup = Lookup.DUE
         saved = self._saved.get(key)
         if saved is not None:
-            gate.requests = saved.requests
+            host.requests = saved.requests
             host.pages = saved.pages
             remaining = saved.paused_until - self._clock.wall()
             if remaining > 0:
                 gate.pause(self._clock.monotonic() + remaining)
         return host
+
+    def new_gate(self, key: str) -> MachineGate:
+        """The gate of a machine that is known by the name in `key`."""
+        return MachineGate(*_parts(limits_for(self._config, key)))
+
+
+def route_limit(config: Config) -> AimdLimiter | None:
+    """The limit on all requests together, where they go through a gateway or a proxy."""
+    workers = config.fetch.workers
+    if config.gateway.url:
+        most = min(workers, config.gateway.max_in_flight)
+    elif config.fetch.proxy or urllib.request.getproxies():
+        most = workers
+    else:
+        return None
+    return AimdLimiter(most, 1, most)
+
+
+def _parts(limits: HostConfig) -> tuple[TokenBucket, AimdLimiter]:
+    return (
+        TokenBucket(limits.rate, limits.burst),
+        AimdLimiter(limits.start, limits.floor, limits.ceiling),
+    )
 
 
 def limits_for(config: Config, key: str) -> HostConfig:
@@ -90,7 +107,7 @@ def limits_for(config: Config, key: str) -> HostConfig:
     names = ("start", "floor", "ceiling", "rate", "burst")
     given = {name: getattr(rule, name) for name in names}
     merged = {name: getattr(limits, name) if own is None else own for name, own in given.items()}
-    return HostConfig(key=limits.key, active=limits.active, **merged)
+    return HostConfig(key=rule.key or limits.key, active=limits.active, **merged)
 
 
 def _rule_for(config: Config, key: str) -> HostRule | None:

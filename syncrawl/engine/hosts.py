@@ -5,14 +5,20 @@ Every field is guarded by the scheduler's lock. No method waits or does I/O.
 
 from __future__ import annotations
 
+import enum
 import heapq
 from collections import deque
 from dataclasses import dataclass
 
 from syncrawl.api import RobotsRules
 from syncrawl.frontier.model import Entry
+from syncrawl.limits.forbidden import ForbiddenWatch
 from syncrawl.limits.gate import HostGate
+from syncrawl.limits.latency import LatencyWatch
 from syncrawl.limits.pause import RefusalPause
+
+# Below every priority there is.
+LOWEST = -(2**62)
 
 # A window holds what the host serves in this many seconds, within these bounds.
 _WINDOW_SECONDS = 2.0
@@ -22,11 +28,24 @@ _WINDOW_MOST = 2_000
 
 @dataclass(slots=True)
 class RobotsJob:
-    """A robots.txt to fetch: for `origin`, from `url`, `hops` redirects on."""
+    """A robots.txt to fetch: for `origin`, from `url`, `hops` redirects on.
+
+    `priority` is that of the best URL that waits for it.
+    """
 
     origin: str
     url: str
     hops: int = 0
+    priority: int = LOWEST
+
+
+class Lookup(enum.Enum):
+    """Where a host stands whose gate is its machine's: the address has to be known first."""
+
+    NONE = "none"  # its gate is its own, or found
+    DUE = "due"
+    ASKED = "asked"  # a worker is at it; nothing else is leased
+    FAILED = "failed"  # one exchange goes through a gate of its own, then it is due again
 
 
 class Origin:
@@ -41,6 +60,7 @@ class Origin:
         "expires_at",
         "failing_since",
         "failures",
+        "job",
         "name",
         "parked",
         "rules",
@@ -52,13 +72,14 @@ class Origin:
         self.expires_at = float("inf")  # clock seconds
         self.parked: list[Entry] = []
         self.asking = False  # a robots job is queued, leased or waiting for its time
+        self.job: RobotsJob | None = None  # that job
         self.failures = 0
         self.failing_since: float | None = None
         self.delay = 0.0  # Crawl-delay, seconds
 
 
 class Host:
-    """All that shares one gate.
+    """All that shares one queue of URLs, and a gate that it may share with other hosts.
 
     A host is `loaded` from the moment the commit thread gives it URLs until it has run
     dry; only loaded hosts are in a heap, and at most once (`version` outdates the rest).
@@ -66,25 +87,32 @@ class Host:
 
     __slots__ = (
         "answers",
+        "best_cold",
         "cap",
         "connect_failures",
         "counted",
         "empty_handed",
         "exchange_seconds",
         "failing_since",
+        "forbidden",
         "gate",
         "held_until",
         "hungry",
+        "in_flight",
+        "in_flight_peak",
         "jobs",
         "key",
+        "latency",
         "leases",
         "loaded",
+        "lookup",
         "more",
         "origins",
         "pages",
         "pause",
         "place",
         "refilled_at",
+        "requests",
         "reserved",
         "since_refill",
         "target",
@@ -99,6 +127,12 @@ class Host:
         self.gate = gate
         self.pause = pause
         self.cap = cap  # max_pages_per_host, 0 = none
+        self.latency = LatencyWatch()
+        self.forbidden = ForbiddenWatch()
+        self.lookup = Lookup.NONE
+        self.requests = 0  # over the life of the state
+        self.in_flight = 0
+        self.in_flight_peak = 0
         self.window: list[tuple[int, int, Entry]] = []
         self.jobs: deque[RobotsJob] = deque()
         self.origins: dict[str, Origin] = {}
@@ -106,16 +140,20 @@ class Host:
         self.reserved = 0  # leased pages that may become 2xx
         self.leases = 0  # leases not settled yet
         self.loaded = False
-        self.counted = False  # takes one of the [host] active places
-        self.empty_handed = False  # counted, and holds no thread
+        # The priority at which it takes one of the [host] active places, and at which it does so
+        # while it holds no thread; None where it does not.
+        self.counted: int | None = None
+        self.empty_handed: int | None = None
         self.hungry = False  # has exchanges under way and nothing further to lease
         self.more = False  # the frontier has further entries that could be taken now
+        self.best_cold = LOWEST  # the best priority among those
         self.wanted = False  # a refill was asked for and not given yet
         self.target = _WINDOW_LEAST
         self.since_refill = 0
         self.refilled_at = 0.0
         self.version = 0
-        self.place: tuple[int, float] | None = None  # the heap it is in and its rank there
+        # The heap it is in and its rank there.
+        self.place: tuple[int, tuple[float, float]] | None = None
         self.answers = 0  # useful ones or not (404), in this run
         self.exchange_seconds = 0.0  # running mean, redirects included
         self.held_until = float("-inf")  # clock seconds; see Endgame
@@ -158,9 +196,36 @@ class Host:
     @property
     def has_offer(self) -> bool:
         """True where something could be leased but for the gate."""
-        if self.verdict is not None:
+        if self.verdict is not None or self.lookup is Lookup.ASKED:
+            return False
+        if self.lookup is Lookup.FAILED and self.in_flight:
             return False
         return bool(self.jobs) or (bool(self.window) and not self.capped)
+
+    @property
+    def priority(self) -> int:
+        """That of the best URL that the next lease would serve."""
+        best = -self.window[0][0] if self.window else LOWEST
+        for job in self.jobs:
+            best = max(best, job.priority)
+        return best
+
+    @property
+    def room(self) -> int:
+        """How many entries the window would take now.
+
+        One that is full of less than what waits on disk takes as much again.
+        """
+        size = self.depth
+        room = self.target - size
+        if self.outranked:
+            room = max(room, min(self.target, 2 * self.target - size))
+        return max(0, room)
+
+    @property
+    def outranked(self) -> bool:
+        """True where something better waits on disk than all that is in the window."""
+        return self.more and bool(self.window) and self.best_cold > -self.window[0][0]
 
     def resize(self, now: float) -> None:
         """Set the window's target from the pace since the last refill."""

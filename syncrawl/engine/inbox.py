@@ -53,6 +53,13 @@ class CommitInbox(MeteredQueue[Parsed]):
             with self.mutex:
                 self._urgent.notify()
 
+    def set_bound(self, items: int) -> None:
+        """Hold no more than so many from now on; what is more stays until it is taken."""
+        with self.mutex:
+            if items > self.maxsize:
+                self.not_full.notify_all()
+            self.maxsize = items
+
     def abandon(self) -> None:
         """Nobody will gather any more: let every put through, so that no thread hangs on it.
 

@@ -10,6 +10,7 @@ import random
 from syncrawl.config.model import Config
 from syncrawl.engine.hosts import Host, Origin
 from syncrawl.engine.lease import Lease
+from syncrawl.limits.latency import Climate
 from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
 
 # Why a host's URLs fail without being asked for.
@@ -33,39 +34,67 @@ class Judge:
         self._give_up_after = config.crawl.give_up_after
         self._robots_attempts = config.retry.max_attempts
         self._rng = rng
+        self._climate = Climate()
 
     def heed(
-        self, lease: Lease, outcome: str, retry_after: float | None, now: float
+        self,
+        lease: Lease,
+        outcome: str,
+        now: float,
+        *,
+        retry_after: float | None,
+        latency: float | None,
     ) -> tuple[float, str | None]:
         """Tell the gate what an outcome means, by the table in limits/signals.py.
 
-        Returns the seconds to pause the host for (0 = not at all), and a verdict or None.
+        `retry_after` and `latency` are seconds, None where the answer brought none. Returns the
+        seconds to pause the host for (0 = not at all), and a verdict or None.
         """
         host = lease.host
         signal = rule_of(outcome).signal
         if signal in (Signal.SUCCESS, Signal.ANSWER):
-            host.connect_failures = 0
-            host.failing_since = None
-            host.pause.on_success()
-            host.answers += 1
-            if signal is Signal.SUCCESS:
-                host.gate.limiter.on_success(lease.in_flight_before)
+            self._answered(lease, signal, now, latency)
             return 0.0, None
-        if signal is Signal.NOTHING:
+        if signal in (Signal.NOTHING, Signal.ROUTE):
             return 0.0, None
         pause = 0.0
+        limiter = host.gate.limiter
         if signal is Signal.REFUSAL:
-            limiter = host.gate.limiter
-            limiter.on_refusal(now, lease.admitted_at)
+            limiter.on_refusal(now, lease.admitted_at, lease.level)
             pause = retry_after or host.pause.on_refusal(now, at_floor=limiter.at_floor)
+        elif signal is Signal.FORBIDDEN:
+            host.connect_failures = 0
+            host.answers += 1
+            if host.forbidden.note(True):
+                limiter.cut_to_floor(now)
+                pause = host.pause.force(now)
         elif outcome in UNREACHABLE:
             host.connect_failures += 1
             if outcome == "timeout":
                 # It may be drowning: fewer at once, as after a refusal, but no pause.
-                host.gate.limiter.on_refusal(now, lease.admitted_at)
+                limiter.on_refusal(now, lease.admitted_at, lease.level)
         if host.failing_since is None:
             host.failing_since = lease.admitted_at
-        return pause, self._failing(host, outcome, now - host.failing_since)
+        verdict = self._failing(host, outcome, now - host.failing_since)
+        if retry_after and signal is Signal.REFUSAL:
+            # The host named a time to come back: until then it is not failing.
+            host.failing_since += retry_after
+        return pause, verdict
+
+    def _answered(self, lease: Lease, signal: Signal, now: float, latency: float | None) -> None:
+        host = lease.host
+        limiter = host.gate.limiter
+        host.connect_failures = 0
+        host.failing_since = None
+        host.pause.on_success()
+        host.forbidden.note(False)
+        host.answers += 1
+        if signal is Signal.SUCCESS:
+            limiter.on_success(now, lease.admitted_at, tested=lease.tested)
+        if latency is not None:
+            host.latency.note(latency, now)
+            if self._climate.judge(host.latency, now, tested=lease.tested):
+                limiter.on_latency(now)
 
     def robots(
         self, host: Host, origin: Origin, outcome: str, now: float

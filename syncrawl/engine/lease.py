@@ -16,19 +16,25 @@ from syncrawl.frontier.model import Entry
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One admitted exchange on `host`: either a page (`entry`) or rules (`job`).
+    """One admitted exchange on `host`: a page (`entry`), rules (`job`), or a DNS `lookup`.
 
-    `in_flight_before` is how many requests the host had in flight at admission, this one
-    left out; `admitted_at` is clock seconds. `released` tells that the slot is given back.
+    `level` is how many requests the host's gate had in flight at admission, this one
+    included, and `tested` whether they used its limit up; `route_level` and `route_tested` say
+    the same of all requests together. `admitted_at` is clock seconds. `released` tells that the
+    slot is given back. A look-up makes no request: it holds a worker, and no slot.
     """
 
     id: int
     host: Host
     admitted_at: float
-    in_flight_before: int
     ticket: Ticket
+    level: int = 0
+    tested: bool = False
+    route_level: int = 0
+    route_tested: bool = False
     entry: Entry | None = None
     job: RobotsJob | None = None
+    lookup: bool = False
     released: bool = False
     # One of those that share at most half of the workers; see Standings.trusts.
     doubted: bool = False
@@ -37,8 +43,7 @@ class Lease:
     def url(self) -> str:
         if self.entry is not None:
             return self.entry.request_url
-        assert self.job is not None
-        return self.job.url
+        return self.job.url if self.job is not None else f"//{self.host.key}/"
 
 
 @dataclass(slots=True)
@@ -60,6 +65,8 @@ class Fetched:
     elapsed: float = 0.0
     wire_bytes: int = 0
     retry_after: float | None = None
+    # Seconds that the host took to answer; see api.Response.
+    latency: float | None = None
     target: str | None = None
     hops: int = 0
     aliases: list[int] = field(default_factory=list)

@@ -26,6 +26,9 @@ class Totals(msgspec.Struct):
     wire_bytes: int = 0
     retries: int = 0
     duplicates: int = 0
+    # URLs tried for the first time, and retries that cost the budget; see RetryBudget.
+    first_attempts: int = 0
+    spent: int = 0
     outcomes: dict[str, int] = {}
     refused: dict[str, int] = {}
     dropped: dict[str, int] = {}
@@ -118,12 +121,23 @@ class Ledger:
             self._saved_hosts[key] = found.copy()
         return found
 
+    def note_first(self, key: str) -> None:
+        """Count a URL's first attempt (with the lock held)."""
+        self.host(key).first_attempts += 1
+        for totals in self.each():
+            totals.first_attempts += 1
+
     def spend_retry(self, key: str) -> bool:
         """Take one retry out of host `key`'s budget, over the life of the state."""
-        host = self.host(key)
-        if not RetryBudget(self._ratio, host.first_attempts, host.spent).spend():
+        host, life = self.host(key), self.life
+        budget = RetryBudget(
+            self._ratio, host.first_attempts, host.spent, life.first_attempts, life.spent
+        )
+        if not budget.spend():
             return False
         host.spent += 1
+        for totals in self.each():
+            totals.spent += 1
         return True
 
     def add_bodies(self, hashes: Iterable[int]) -> None:

@@ -44,9 +44,9 @@ class LiveHost(NamedTuple):
         gate = host.gate
         paused = gate.paused_until - now
         return cls(
-            gate.requests,
-            gate.in_flight,
-            gate.in_flight_peak,
+            host.requests,
+            host.in_flight,
+            host.in_flight_peak,
             round(gate.limiter.limit, 2),
             wall + paused if paused > 0 else 0.0,
             host.leases,

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from syncrawl.api import Link, Page, Parser
+from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.lease import Fetched, Parsed
-from syncrawl.frontier.model import LINK_PRIORITY, Entry, origin_of
+from syncrawl.engine.watch import WorkWatch
+from syncrawl.frontier.model import Entry, origin_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.log import Log
 from syncrawl.parse.collect import collect
@@ -93,6 +95,8 @@ class ParseStep:
         source: Source,
         sink: Sink,
         give_credit: Callable[[], None],
+        watch: WorkWatch,
+        clock: Clock,
         log: Log,
     ) -> None:
         self._parsers = parsers
@@ -103,7 +107,13 @@ class ParseStep:
         self._source = source
         self._sink = sink
         self._give_credit = give_credit
+        self._watch = watch
+        self._clock = clock
         self._log = log
+        self._deadline = config.parse.deadline
+        # Totals, written by this step's thread alone: seconds at work, and items done.
+        self.busy_seconds = 0.0
+        self.items = 0
         self._at = ""  # the parser at work, to be named where it fails
         self._max_items = config.parse.max_items
         self._follow_nofollow = config.scope.follow_nofollow
@@ -130,6 +140,9 @@ class ParseStep:
             return False
         self._give_credit()
         parsed = Parsed(fetched)
+        began = self._clock.monotonic()
+        self._watch.begin("parse", fetched.lease, self._deadline)
+        wanted = True
         try:
             if fetched.response is not None:
                 self._parse(parsed)
@@ -141,9 +154,15 @@ class ParseStep:
                 "parse failed", url=fetched.lease.url, parser=self._at, error=fetched.detail
             )
         finally:
-            fetched.response = None
-            self._sink.put(parsed)
-        return True
+            wanted = self._watch.end()
+            self.busy_seconds += self._clock.monotonic() - began
+            self.items += 1
+            # Where the page was given up meanwhile, another has settled it, and taken this
+            # worker's place.
+            if wanted:
+                fetched.response = None
+                self._sink.put(parsed)
+        return wanted
 
     def _parse(self, parsed: Parsed) -> None:
         page = self._page(parsed.fetched)
@@ -183,7 +202,7 @@ class ParseStep:
         assert entry is not None
         base = base_of(page)
         resolve = self._memo.resolver(self._canonicalizer.resolver(base, page.encoding), base)
-        refuse = self._scope.refuse
+        refuse, priority_of = self._scope.refuse, self._scope.priority_of
         depth = entry.depth + 1
         refused = parsed.refused
         met: set[int] = set()
@@ -205,7 +224,7 @@ class ParseStep:
                 continue
             if self._skip_known and fp in self._seen:
                 continue
-            priority = LINK_PRIORITY if link.priority is None else link.priority
+            priority = priority_of(url) if link.priority is None else link.priority
             parsed.links.append(
                 Entry(url.spelling, fp, depth, priority, page.final_url, link.label)
             )

@@ -16,7 +16,9 @@ from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.hosts import RobotsJob
 from syncrawl.engine.lease import Lease
+from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
+from syncrawl.engine.watch import WorkWatch
 from syncrawl.errors import FetchError
 from syncrawl.fetch.robots import RobotsEntry, rules_for_status
 from syncrawl.fetch.target import location
@@ -53,7 +55,8 @@ class RobotsStep:
         log: Log,
         queue_of: Callable[[str], str],
         on_notes: Callable[[], None],
-        on_proxy_refused: Callable[[str], None],
+        watch: WorkWatch,
+        route: RouteWatch,
     ) -> None:
         self._config = config.robots
         self._user_agent = config.crawl.user_agent
@@ -67,10 +70,11 @@ class RobotsStep:
         self._log = log
         self._queue_of = queue_of
         self._on_notes = on_notes
-        self._on_proxy_refused = on_proxy_refused
+        self._watch = watch
+        self._route = route
 
-    def run(self, lease: Lease) -> None:
-        """Make the exchange of a robots lease and settle it."""
+    def run(self, lease: Lease) -> bool:
+        """Make the exchange of a robots lease and settle it; False where the watch has done so."""
         job = lease.job
         assert job is not None
         outcome = "internal"
@@ -94,24 +98,27 @@ class RobotsStep:
                 outcome = "redirect"
         except FetchError as exc:
             outcome = outcome_of_error(exc)
-            if outcome == "proxy" and not exc.retryable:
-                self._on_proxy_refused(exc.message)
+            self._route.note(outcome, exc.message, final=not exc.retryable)
             self._log.info(
                 "robots.txt unreachable", origin=job.origin, outcome=outcome, why=exc.message
             )
         except Exception as exc:  # noqa: BLE001 - one bad item never ends a worker
             self._log.error("robots step failed", origin=job.origin, error=repr(exc))
-        finally:
-            # An answer to robots.txt shows a live host; it does not raise the limit.
-            signal = "304" if outcome == "2xx" else outcome
-            self._scheduler.release(lease, signal, retry_after=retry_after)
-            self._scheduler.settle(lease, page=False)
-            self._scheduler.give_credit()
+        if not self._watch.end():
+            # The watch has settled the lease in this worker's place.
+            self._budget.release([lease.ticket])
+            return False
+        # An answer to robots.txt shows a live host; it does not raise the limit.
+        signal = "304" if outcome == "2xx" else outcome
+        self._scheduler.release(lease, signal, retry_after=retry_after)
+        self._scheduler.settle(lease, page=False)
+        self._scheduler.give_credit()
         try:
             self._apply(job, outcome, moved, kept)
         except Exception as exc:  # noqa: BLE001 - an engine is a plugin and may raise anything
             self._log.error("robots rules failed", origin=job.origin, error=repr(exc))
             self._scheduler.robots_failed(job, "internal")
+        return True
 
     def load(self, packed: bytes) -> RobotsRules | None:
         """Rules kept by an earlier run, put in force; None where they are too old or unusable."""
@@ -129,7 +136,13 @@ class RobotsStep:
             self._enforce(entry.origin, rules, self._config.cache_seconds - age)
         return rules
 
-    def sort_out(self, entries: Iterable[Entry], *, more: bool | None = None) -> None:
+    def sort_out(
+        self,
+        entries: Iterable[Entry],
+        *,
+        more: bool | None = None,
+        best_cold: int | None = None,
+    ) -> None:
         """Offer entries (of one host) to the scheduler: allowed, disallowed, or not known yet."""
         waiting = list(entries)
         if not waiting:
@@ -137,7 +150,7 @@ class RobotsStep:
         key = self._queue_of(host_of(waiting[0].request_url))
         while waiting:
             ready, unknown, dropped = self._split(waiting)
-            waiting = self._scheduler.offer(key, ready, unknown, more=more)
+            waiting = self._scheduler.offer(key, ready, unknown, more=more, best_cold=best_cold)
             if dropped:
                 self._scheduler.drop(dropped, "robots")
                 self._on_notes()

@@ -17,20 +17,26 @@ from syncrawl import registry
 from syncrawl.api import Fetcher
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config, StoreConfig
+from syncrawl.engine.addresses import AddressStep
+from syncrawl.engine.bounds import Bounds
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.commit import BODIES, FOLLOWED, HOST, LIFE, TOKENS, Committer
 from syncrawl.engine.feeder import Feeder
 from syncrawl.engine.fetching import Exchanger, FetchStep
-from syncrawl.engine.gates import GateKeys, HostMaker
+from syncrawl.engine.gates import GateKeys, HostMaker, route_limit
 from syncrawl.engine.inbox import CommitInbox
 from syncrawl.engine.lease import Fetched
 from syncrawl.engine.ledger import Ledger
 from syncrawl.engine.outputs import NamedStore, Outputs, tokens_of
 from syncrawl.engine.parsing import LinkMemo, NamedParser, ParseStep
 from syncrawl.engine.robots import RobotsStep
+from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.seeds import SeedReader
-from syncrawl.errors import EXIT_CONDITION, StateMismatch
+from syncrawl.engine.shedding import Shedder
+from syncrawl.engine.watch import WorkWatch
+from syncrawl.errors import StateMismatch
+from syncrawl.fetch.gateway import Gateway
 from syncrawl.frontier.disk import DiskFrontier
 from syncrawl.frontier.model import Batch
 from syncrawl.frontier.seen import SeenSet
@@ -95,6 +101,8 @@ class Rooms:
             queue_of=keys.queue_of,
             on_wanted=self.inbox.wake,
             rng=rng,
+            new_gate=maker.new_gate,
+            route=route_limit(config),
         )
         self.seeds = SeedReader(
             config.crawl,
@@ -108,9 +116,13 @@ class Rooms:
             "fetchers", config.fetch.client, msgspec.to_builtins(config.fetch)
         )
 
-        def on_proxy_refused(why: str) -> None:
-            end_with(EXIT_CONDITION, f"the proxy refused: {why}")
-
+        self.watch = WorkWatch(clock)
+        route = RouteWatch(
+            resume_after=config.gateway.resume_after,
+            hold=self.scheduler.hold,
+            end_with=end_with,
+            log=log,
+        )
         exchanger = Exchanger(
             config,
             fetcher=self.fetcher,
@@ -118,6 +130,8 @@ class Rooms:
             budget=self.budget,
             clock=clock,
             seed_hosts=self.seeds.hosts,
+            watch=self.watch,
+            gateway=Gateway(config.gateway) if config.gateway.url else None,
         )
         self.robots = RobotsStep(
             config,
@@ -131,7 +145,8 @@ class Rooms:
             log=log,
             queue_of=keys.queue_of,
             on_notes=self.inbox.wake,
-            on_proxy_refused=on_proxy_refused,
+            watch=self.watch,
+            route=route,
         )
         self.fetch = FetchStep(
             config,
@@ -146,14 +161,32 @@ class Rooms:
             clock=clock,
             sink=self.fetched,
             log=log,
-            on_proxy_refused=on_proxy_refused,
+            watch=self.watch,
+            route=route,
+            recognisers=[
+                (name, registry.construct("challenges", name, {}))
+                for name in config.fetch.challenges
+            ],
+            addresses=AddressStep(
+                config.fetch,
+                scheduler=self.scheduler,
+                budget=self.budget,
+                watch=self.watch,
+                clock=clock,
+                log=log,
+            ),
         )
         self._memo = LinkMemo()
-        self.parse = [self._parse_step() for _ in range(config.parse.workers)]
+        # Every parse worker there has been: those that were replaced are among them.
+        self.parse: list[ParseStep] = []
+        for _ in range(config.parse.workers):
+            self.new_parse_step()
         self._keys = keys
+        self._bounds = Bounds(config)
         self.committer: Committer
 
-    def _parse_step(self) -> ParseStep:
+    def new_parse_step(self) -> ParseStep:
+        """What one more parse worker runs, with parsers of its own."""
         config = self.config
         options = dict(config.parse.options)
         # Rules on a page may name a crawler; the built-in parser has to know who we are.
@@ -162,7 +195,7 @@ class Rooms:
             NamedParser(name, registry.construct("parsers", name, options.get(name, {})))
             for name in config.parse.parsers
         ]
-        return ParseStep(
+        step = ParseStep(
             config,
             parsers=parsers,
             canonicalizer=self.canonicalizer,
@@ -172,8 +205,12 @@ class Rooms:
             source=self.fetched,
             sink=self.inbox,
             give_credit=self.scheduler.give_credit,
+            watch=self.watch,
+            clock=self.clock,
             log=self.log,
         )
+        self.parse.append(step)
+        return step
 
     # -- the commit thread --------------------------------------------------------------
 
@@ -216,6 +253,7 @@ class Rooms:
             outputs=self.outputs,
             scheduler=self.scheduler,
             feeder=feeder,
+            shedder=Shedder(self.config.shed, frontier, lambda: feeder.set_apart),
             seeds=self.seeds,
             ledger=self.ledger,
             retry=self.retry,
@@ -225,6 +263,19 @@ class Rooms:
             body_row=body_row,
             followed=followed,
         )
+
+    def adjust(self) -> None:
+        """Let the queues hold what their stages work off in time, by the pace measured so far."""
+        now = self.clock.monotonic()
+        if not self._bounds.due(now):
+            return
+        self._bounds.note_parse(
+            sum(step.items for step in self.parse), sum(step.busy_seconds for step in self.parse)
+        )
+        self._bounds.note_commit(self.committer.items, self.committer.busy_seconds)
+        items = self._bounds.fetched(self.scheduler.usual_seconds)
+        self.scheduler.set_bound(items)
+        self.inbox.set_bound(self._bounds.inbox())
 
     def close(self) -> None:
         """Let go of stores and state; both are already sound."""

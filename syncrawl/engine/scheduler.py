@@ -3,12 +3,11 @@
 Any thread, through `lease`, `release`, `settle` and `offer`. One lock, two conditions on
 it; nothing is done under it but decisions. Every admission, of whatever kind, is made
 here, so a host's gate cannot be gone around. That is what keeps this module long: whatever
-decides without admitting has its own (standings, waiters, judge, endgame).
+decides without admitting has its own (standings, waiters, judge, endgame, origins, machines).
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import random
 import threading
@@ -19,16 +18,20 @@ from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.endgame import Endgame
-from syncrawl.engine.hosts import Host, Origin, RobotsJob
+from syncrawl.engine.hosts import LOWEST, Host, Lookup, RobotsJob
 from syncrawl.engine.judge import Judge
 from syncrawl.engine.lease import Lease
+from syncrawl.engine.machines import MachineGate, Machines
 from syncrawl.engine.notes import LiveHost, Notes
+from syncrawl.engine.origins import Origins
 from syncrawl.engine.standings import Standings
 from syncrawl.engine.waiters import Waiters
 from syncrawl.frontier.model import Entry, host_of, origin_of
+from syncrawl.limits.aimd import AimdLimiter
+from syncrawl.limits.signals import Signal, rule_of
 
-# Waits that time alone may end: a host becomes due.
-_BY_TIME = frozenset({"politeness", "kept", "pages"})
+# Waits that time alone may end: a host becomes due, or the gateway's quota is renewed.
+_BY_TIME = frozenset({"politeness", "kept", "pages", "held"})
 
 
 class Scheduler:
@@ -48,7 +51,12 @@ class Scheduler:
         queue_of: Callable[[str], str],
         on_wanted: Callable[[], None],
         rng: random.Random,
+        new_gate: Callable[[str], MachineGate] | None = None,
+        route: AimdLimiter | None = None,
     ) -> None:
+        """`new_gate` makes the gate of a machine by the first of its names. `route` is the limit
+        on all requests together, where they go through a proxy or a gateway.
+        """
         self._clock = clock
         self._budget = budget
         self._new_host = new_host
@@ -63,11 +71,16 @@ class Scheduler:
         self._standings = Standings(config.fetch.workers)
         self._judge = Judge(config, rng)
         self._endgame = Endgame()
+        self._origins = Origins(
+            host_at=self._host_at, judge=self._judge, changed=self._place, give_up=self._give_up
+        )
+        self._machines = Machines(new_gate) if new_gate else None
+        self._route = route
+        # Nothing is leased before this: the gateway's quota is used up.
+        self._held_until = float("-inf")
         self._closed = False
         self._sequence = itertools.count()
         self._hosts: dict[str, Host] = {}
-        # Robots fetches to try again: (clock seconds, sequence, host, job).
-        self._later_jobs: list[tuple[float, int, Host, RobotsJob]] = []
         self._bound = self._credits = config.queues.bound(config.fetch.workers)
         self._exchanging = 0
         self._handful = max(1, min(8, self._credits // 4))
@@ -93,7 +106,7 @@ class Scheduler:
                 if lease is not None:
                     self._pass_on()
                     break
-                # Only time brings a host; a credit, a page or room for a body is brought.
+                # Only time brings a host; a credit, a page or room is brought.
                 due = self._next_event() if reason in _BY_TIME else None
                 self._waiters.sleep(now, reason, due)
             wanted = bool(self._wanted)
@@ -117,31 +130,65 @@ class Scheduler:
             # It may have taken the last token: the host is then no longer ready.
             self._standings.place(host, now)
             self._requests += 1
+            host.requests += 1
             return True
 
-    def release(self, lease: Lease, outcome: str, *, retry_after: float | None = None) -> None:
-        """The exchange is over: give the slot back and tell the gate what it means."""
+    def release(
+        self,
+        lease: Lease,
+        outcome: str,
+        *,
+        retry_after: float | None = None,
+        latency: float | None = None,
+    ) -> None:
+        """The exchange is over: give the slot back and tell the gate what it means.
+
+        `retry_after` is what the host asked for, `latency` what it took to answer, in seconds.
+        """
         with self._lock:
             if lease.released:
                 return
             lease.released = True
             host = lease.host
             host.gate.release()
+            host.in_flight -= 1
+            if host.lookup is Lookup.FAILED and not host.in_flight:
+                host.lookup = Lookup.DUE
             self._exchanging -= 1
             now = self._clock.monotonic()
+            if self._route is not None:
+                self._heed_route(self._route, lease, outcome, now)
             self._endgame.note(host, now - lease.admitted_at, now)
             self._standings.usual = self._endgame.usual
             if lease.doubted:
                 self._standings.doubted_in_flight -= 1
-            pause, verdict = self._judge.heed(lease, outcome, retry_after, now)
+            pause, verdict = self._judge.heed(
+                lease, outcome, now, retry_after=retry_after, latency=latency
+            )
             if pause:
-                host.gate.pause(now + pause)
-                self._notes.paused.add(host.key)
+                self._pause(host, now + pause)
             if verdict is not None:
                 self._give_up(host, verdict)
             # Nobody is woken: this worker comes back to `lease` at once, takes what it freed
             # and passes on what is left. Waking another would cost a thread switch a page.
             self._standings.place(host, now)
+            self._standings.freed(host.gate, now)
+
+    def address_known(self, lease: Lease, address: str | None) -> None:
+        """The look-up of a lease's host has ended; None where the name has no address."""
+        with self._lock:
+            host = lease.host
+            lease.released = True
+            self._exchanging -= 1
+            assert self._machines is not None
+            self._machines.settle(host, address)
+            self._standings.place(host, self._clock.monotonic())
+            self._wake()
+
+    def hold(self, seconds: float) -> None:
+        """Lease nothing for so long; what is in flight goes on."""
+        with self._lock:
+            self._held_until = max(self._held_until, self._clock.monotonic() + seconds)
 
     def rules_of(self, url: str) -> RobotsRules | None:
         """The rules in force for `url`, where they are known."""
@@ -155,34 +202,20 @@ class Scheduler:
     ) -> list[Entry]:
         """Rules for origin `name` are here; the entries that waited for them, to be checked."""
         with self._lock:
-            host = self._host(self._queue_of(host_of(name + "/")))
-            origin = host.origin(name)
-            origin.rules = rules
-            origin.expires_at = expires_at
-            origin.asking = False
-            origin.failures = 0
-            origin.failing_since = None
-            origin.delay = delay
-            # Several origins behind one gate: the slowest wins.
-            host.gate.bucket.set_delay(max(each.delay for each in host.origins.values()))
-            parked, origin.parked = origin.parked, []
-            self._standings.place(host, self._clock.monotonic())
+            parked = self._origins.known(name, rules, delay, expires_at)
             self._wake()
             return parked
 
     def robots_moved(self, job: RobotsJob) -> None:
         """A robots.txt redirects to another gate: go on there, admitted like anything else."""
         with self._lock:
-            if self._host(self._queue_of(host_of(job.url))).verdict is not None:
-                self._robots_failed(job, "connect")
-            else:
-                self._queue_job(job)
+            self._origins.moved(job, self._clock.monotonic())
             self._wake()
 
     def robots_failed(self, job: RobotsJob, outcome: str) -> None:
         """robots.txt is unreachable: nothing of the origin is fetched; try again later."""
         with self._lock:
-            self._robots_failed(job, outcome)
+            self._origins.failed(job, outcome, self._clock.monotonic())
             self._wake()
 
     def drop(self, entries: Iterable[Entry], reason: str) -> None:
@@ -206,7 +239,7 @@ class Scheduler:
             # Waiting for a handful saves a thread switch an item while parse is the slow one;
             # where nothing is queued, no more will come before an exchange ends.
             queued = self._bound - self._credits - self._exchanging
-            if self._credits >= self._handful or queued <= 0:
+            if self._credits >= self._handful or (queued <= 0 < self._credits):
                 self._wake()
 
     # -- commit thread ----------------------------------------------------------------
@@ -216,15 +249,32 @@ class Scheduler:
         with self._lock:
             self._pages = pages
 
+    def set_bound(self, items: int) -> None:
+        """Have the `fetched` queue, what is being fetched included, hold so many from now on.
+
+        It holds for new credits: where more are out, none is given until they have come back.
+        """
+        with self._lock:
+            self._credits += items - self._bound
+            self._bound = items
+            self._handful = max(1, min(8, items // 4))
+            if self._credits > 0:
+                self._wake()
+
     def offer(
-        self, key: str, ready: list[Entry], unknown: list[Entry], *, more: bool | None
+        self,
+        key: str,
+        ready: list[Entry],
+        unknown: list[Entry],
+        *,
+        more: bool | None,
+        best_cold: int | None = None,
     ) -> list[Entry]:
         """Give a host URLs: `ready` passed its rules, for `unknown` the rules were not known.
 
-        `more` is whether the frontier has further ones, None where the caller cannot know.
-        Returns those of `unknown` whose rules have arrived meanwhile: check and offer again.
+        `more` is whether the frontier has further ones, None where the caller cannot know, and
+        `best_cold` the best priority among them. Returns those of `unknown` whose rules have arrived meanwhile: check and offer again.
         """
-        again = []
         with self._lock:
             host = self._host(key)
             if host.verdict is not None:
@@ -235,16 +285,11 @@ class Scheduler:
                 host.refilled_at = self._clock.monotonic()
             if more is not None:
                 host.more = more
+                host.best_cold = LOWEST if best_cold is None else best_cold
                 host.wanted = False
             for entry in ready:
                 host.push(entry, next(self._sequence))
-            for entry in unknown:
-                origin = host.origin(origin_of(entry.request_url))
-                if origin.rules is not None:
-                    again.append(entry)
-                    continue
-                origin.parked.append(entry)
-                self._ask(origin)
+            again = [entry for entry in unknown if not self._origins.park(host, entry)]
             self._want(host)
             self._standings.place(host, self._clock.monotonic())
             self._wake()
@@ -292,28 +337,35 @@ class Scheduler:
             for key in self._wanted:
                 host = self._hosts[key]
                 host.resize(now)
-                wanted.append((key, max(1, host.target - host.depth)))
+                wanted.append((key, max(1, host.room)))
             self._wanted.clear()
             return wanted
 
-    def room(self, key: str) -> int:
-        """Entries the loaded host `key` would take now; 0 where it is not loaded."""
+    def room(self, key: str, best_cold: int) -> int:
+        """Entries the loaded host `key` would take now; 0 where it is not loaded.
+
+        The frontier has some of priority `best_cold` at best.
+        """
         with self._lock:
             host = self._hosts.get(key)
             if host is None or not host.loaded:
                 return 0
             host.more = True
-            return max(0, host.target - host.depth)
+            host.best_cold = best_cold
+            return host.room
 
     def is_loaded(self, key: str) -> bool:
         with self._lock:
             host = self._hosts.get(key)
             return host is not None and host.loaded
 
-    def free_places(self) -> int:
-        """How many more hosts may be worked on."""
+    def free_places(self, priority: int = LOWEST) -> int:
+        """How many more hosts of `priority` may be worked on.
+
+        Hosts of lower priority do not count: they wait, and their windows with them.
+        """
         with self._lock:
-            return self._active_limit - self._standings.active
+            return self._active_limit - self._standings.active(priority)
 
     def take_notes(self) -> Notes:
         """What the commit thread has to write down, once."""
@@ -327,10 +379,14 @@ class Scheduler:
             host = self._hosts.get(key)
             return host.verdict if host else None
 
-    def unload(self, key: str) -> list[Entry]:
-        """Take all that waits in memory for `key` away from it."""
+    def unload(self, key: str, *, jobs: bool = False) -> list[Entry]:
+        """Take all that waits in memory for `key` away from it, with `jobs` its robots.txt too."""
         with self._lock:
-            host = self._hosts[key]
+            host = self._hosts.get(key)
+            if host is None:
+                return []
+            if jobs:
+                self._origins.forget(host)
             entries = [entry for _, _, entry in host.window]
             host.window.clear()
             for origin in host.origins.values():
@@ -360,6 +416,11 @@ class Scheduler:
         return self._reserved
 
     @property
+    def saturated(self) -> bool:
+        """True while workers wait for room in the `fetched` queue."""
+        return self._waiters.waiting["credit"] > 0
+
+    @property
     def unsettled(self) -> int:
         """Leases of any kind that are not settled."""
         return len(self._leases)
@@ -372,7 +433,7 @@ class Scheduler:
     def has_ready(self) -> bool:
         """True where a host could be leased now."""
         with self._lock:
-            return self._standings.any_ready
+            return self._standings.any_ready and self._clock.monotonic() >= self._held_until
 
     def waits_until(self) -> float | None:
         """Clock seconds of the next thing this scheduler waits for; None where of nothing."""
@@ -391,6 +452,19 @@ class Scheduler:
             return dict(self._waiters.waited)
 
     @property
+    def usual_seconds(self) -> float:
+        """What an exchange usually takes, over all hosts."""
+        return self._endgame.usual
+
+    def oldest_lease_age(self) -> float:
+        """Seconds since the oldest lease that is not settled was given; 0 where there is none."""
+        with self._lock:
+            # By insertion, which is by time.
+            for lease in self._leases.values():
+                return self._clock.monotonic() - lease.admitted_at
+            return 0.0
+
+    @property
     def requests(self) -> int:
         """Requests admitted in this run: pages, robots.txt, redirect hops and resends."""
         return self._requests
@@ -406,55 +480,92 @@ class Scheduler:
 
     def _pick(self, now: float) -> tuple[Lease | None, str]:
         """The next lease, or why there is none."""
-        while self._later_jobs and self._later_jobs[0][0] <= now:
-            _, _, waiting, job = heapq.heappop(self._later_jobs)
-            if waiting.verdict is None:
-                self._queue_job(job)
+        self._origins.ripen(now)
         self._standings.ripen(now)
+        if now < self._held_until:
+            return None, "held"
         if self._credits <= 0:
             return None, "credit"
         if self._max_pages and self._pages + self._reserved >= self._max_pages:
             return None, "pages"
+        if self._route is not None and self._exchanging >= int(self._route.limit):
+            return None, "route"
         host = self._take_first(now)
         if host is None:
             return None, "pages" if self._capped else "politeness"
-        if host.gate.in_flight and self._workers - self._exchanging <= self._standings.kept:
+        if self._standings.keeps(host, self._workers - self._exchanging):
             self._standings.place(host, now)
-            return None, "kept"
+            host = self._take_first(now, empty_handed=True)
+            if host is None:
+                return None, "kept"
         ticket = self._budget.reserve()
         if ticket is None:
             self._standings.place(host, now)
             return None, "bytes"
-        before = host.gate.in_flight
-        doubted = not self._standings.trusts(host)
-        admitted = host.gate.try_admit(now)
-        assert admitted, f"{host!r} was in the ready heap and is not ready"
-        lease = Lease(next(self._sequence), host, now, before, ticket)
-        if host.jobs:
-            lease.job = host.jobs.popleft()
+        lease = Lease(next(self._sequence), host, now, ticket)
+        if host.lookup is Lookup.DUE:
+            host.lookup = Lookup.ASKED
+            lease.lookup = True
         else:
-            lease.entry = host.pop()
-            self._refresh_rules(host, lease.entry, now)
-            host.reserved += 1
-            self._reserved += 1
+            self._admit(lease, now)
         host.leases += 1
-        host.since_refill += 1
         self._leases[lease.id] = lease
         self._credits -= 1
         self._exchanging += 1
-        self._requests += 1
-        if doubted:
-            lease.doubted = True
-            self._standings.doubted_in_flight += 1
         self._want(host)
         self._standings.place(host, now)
         return lease, ""
 
-    def _take_first(self, now: float) -> Host | None:
+    def _admit(self, lease: Lease, now: float) -> None:
+        """Let the next request of the lease's host, which is ready, through its gate."""
+        host = lease.host
+        gate = host.gate
+        lease.tested = gate.tested
+        if self._route is not None:
+            lease.route_level = self._exchanging + 1
+            lease.route_tested = lease.route_level >= int(self._route.limit)
+        lease.doubted = not self._standings.trusts(host)
+        self._standings.doubted_in_flight += lease.doubted
+        admitted = gate.try_admit(now)
+        assert admitted, f"{host!r} was in the ready heap and is not ready"
+        lease.level = gate.in_flight
+        host.in_flight += 1
+        host.in_flight_peak = max(host.in_flight_peak, host.in_flight)
+        host.requests += 1
+        self._requests += 1
+        host.since_refill += 1
+        if host.jobs:
+            lease.job = host.jobs.popleft()
+        else:
+            lease.entry = host.pop()
+            self._origins.refresh(host, lease.entry, now)
+            host.reserved += 1
+            self._reserved += 1
+
+    def _heed_route(self, route: AimdLimiter, lease: Lease, outcome: str, now: float) -> None:
+        """Tell the limit on all requests together what the proxy or gateway let through."""
+        signal = rule_of(outcome).signal
+        if signal is Signal.ROUTE:
+            route.on_refusal(now, lease.admitted_at, lease.route_level)
+        elif signal is not Signal.NOTHING:
+            route.on_success(now, lease.admitted_at, tested=lease.route_tested)
+
+    def _pause(self, host: Host, until: float) -> None:
+        """Leave `host`, and all that share its gate, alone; the commit thread notes it."""
+        gate = host.gate
+        gate.pause(until)
+        shared = gate.members if isinstance(gate, MachineGate) else [host]
+        self._notes.paused.update(each.key for each in shared)
+
+    def _take_first(self, now: float, *, empty_handed: bool = False) -> Host | None:
         """The host that goes first, slow ones held back from the last pages of a limit."""
         left = self._max_pages - self._pages - self._reserved
         while True:
-            host = self._standings.take_first()
+            host = self._standings.take_first(empty_handed=empty_handed)
+            if host is not None and host.gate.ready_at() > now:
+                # Another name of the same machine was quicker.
+                self._standings.place(host, now)
+                continue
             if host is None or not self._max_pages or host.jobs:
                 return host
             if not self._endgame.outlasts(host, left, now):
@@ -463,8 +574,10 @@ class Scheduler:
             self._standings.place(host, now)
 
     def _want(self, host: Host) -> None:
-        """Ask for a refill where the window runs low and the frontier has more."""
-        if host.more and not host.wanted and host.depth <= host.target // 2:
+        """Ask for a refill where the window runs low, or of what would go before it."""
+        if not host.more or host.wanted:
+            return
+        if host.depth <= host.target // 2 or (host.outranked and host.room):
             host.wanted = True
             self._wanted.add(host.key)
 
@@ -480,32 +593,19 @@ class Scheduler:
     def _next_event(self) -> float | None:
         """Clock seconds at which time alone brings something to lease."""
         due = self._standings.next_due()
-        if self._later_jobs:
-            job = self._later_jobs[0][0]
+        job = self._origins.next_due()
+        if job is not None:
             due = job if due is None else min(due, job)
+        if self._held_until > self._clock.monotonic():
+            due = self._held_until if due is None else max(due, self._held_until)
         return due
-
-    def _robots_failed(self, job: RobotsJob, outcome: str) -> None:
-        host = self._host(self._queue_of(host_of(job.origin + "/")))
-        now = self._clock.monotonic()
-        delay, verdict = self._judge.robots(host, host.origin(job.origin), outcome, now)
-        if verdict is not None:
-            self._give_up(host, verdict)
-        elif delay is not None:
-            again = RobotsJob(job.origin, job.origin + "/robots.txt")
-            heapq.heappush(self._later_jobs, (now + delay, next(self._sequence), host, again))
 
     def _give_up(self, host: Host, verdict: str) -> None:
         if host.verdict is not None:
             return
         host.verdict = verdict
         self._notes.verdicts.append((host.key, verdict))
-        jobs = list(host.jobs)
-        host.jobs.clear()
-        for job in jobs:
-            # Another host's robots.txt had moved here.
-            if self._queue_of(host_of(job.origin + "/")) != host.key:
-                self._robots_failed(job, "connect")
+        self._origins.abandon(host, self._clock.monotonic())
 
     def _host(self, key: str) -> Host:
         host = self._hosts.get(key)
@@ -514,22 +614,11 @@ class Scheduler:
             self._standings.enter()
         return host
 
-    def _ask(self, origin: Origin) -> None:
-        """Queue the fetch of an origin's robots.txt, once."""
-        if not origin.asking:
-            origin.asking = True
-            self._queue_job(RobotsJob(origin.name, origin.name + "/robots.txt"))
+    def _host_at(self, url: str) -> Host:
+        """The host that `url` is requested of."""
+        return self._host(self._queue_of(host_of(url)))
 
-    def _refresh_rules(self, host: Host, entry: Entry, now: float) -> None:
-        """Fetch rules again that are too old; until they are here the old ones stand."""
-        origin = host.origins.get(origin_of(entry.request_url))
-        if origin is not None and now >= origin.expires_at:
-            self._ask(origin)
-
-    def _queue_job(self, job: RobotsJob) -> None:
-        host = self._host(self._queue_of(host_of(job.url)))
-        host.jobs.append(job)
-        host.loaded = True
+    def _place(self, host: Host) -> None:
         self._standings.place(host, self._clock.monotonic())
 
     def __repr__(self) -> str:

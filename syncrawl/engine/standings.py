@@ -8,8 +8,9 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from syncrawl.engine.hosts import Host
-from syncrawl.limits.gate import NEVER
+from syncrawl.engine.hosts import LOWEST, Host
+from syncrawl.engine.machines import MachineGate
+from syncrawl.limits.gate import NEVER, HostGate
 
 # A host that is not due within this many seconds gives its active place to another.
 _SOON = 5.0
@@ -19,33 +20,36 @@ _SOON = 5.0
 _SLOWER = 10.0
 _QUICK = 0.5
 
-_Heap = list[tuple[float, int, int, Host]]
+_Heap = list[tuple[tuple[float, float], int, int, Host]]
 
 
 class Standings:
     """A host is in at most one heap: ready (something to lease now) or delayed (until a time).
 
     A host that is full, or has nothing to offer, is in neither; the change that ends this
-    puts it back. Entries are (rank, sequence, version, host): the rank is the host's
-    requests in flight, or when it is due; an entry of an older version is void.
+    puts it back. Entries are (rank, sequence, version, host); an entry of an older version is
+    void. The rank of a ready host is its priority, best first, then the requests that its
+    gate has in flight, fewest first; that of a delayed one is when it is due.
     """
 
     def __init__(self, workers: int) -> None:
         # Hosts that have yet to earn the next thread, or are far slower than usual, are kept
-        # apart: they share at most half of the workers. See `trusts`.
+        # apart: they share at most half of the workers. See `trusts`. Of each kind, the first
+        # heap is of hosts that hold no thread, the second of those that do.
         self._half = max(1, workers // 2)
-        self._trusted: _Heap = []
-        self._doubted: _Heap = []
+        self._trusted: tuple[_Heap, _Heap] = ([], [])
+        self._doubted: tuple[_Heap, _Heap] = ([], [])
         self._delayed: _Heap = []
         self._sequence = itertools.count()
         self._known = 0
         self.doubted_in_flight = 0
         # Seconds that an exchange usually takes, over all hosts; the scheduler keeps it.
         self.usual = 0.0
-        # Hosts that take one of the [host] active places.
-        self.active = 0
-        # Active hosts that hold no thread, and how many of them a worker is kept for.
-        self.empty_handed = 0
+        # By priority: hosts that take one of the [host] active places, and those among them
+        # that hold no thread.
+        self._active: dict[int, int] = {}
+        self._empty_handed: dict[int, int] = {}
+        # For how many of the latter a worker is kept.
         self._most_kept = workers // 4
         # Hosts with exchanges under way and nothing further to lease.
         self.hungry = 0
@@ -56,31 +60,48 @@ class Standings:
 
     def place(self, host: Host, now: float) -> None:
         """Put a host where it belongs after any change."""
-        due = max(host.gate.ready_at(), host.held_until) if host.has_offer else NEVER
+        gate = host.gate
+        offers = host.has_offer
+        due = max(gate.ready_at(), host.held_until) if offers else NEVER
+        priority = host.priority
         if due <= now:
-            heap = self._trusted if self.trusts(host) else self._doubted
-            self._put(host, heap, host.gate.in_flight)
+            kind = self._trusted if self.trusts(host) else self._doubted
+            self._put(host, kind[host.in_flight > 0], (-priority, gate.in_flight))
         elif due < NEVER:
-            self._put(host, self._delayed, due)
+            self._put(host, self._delayed, (due, 0))
         else:
             host.version += 1
             host.place = None
+        if isinstance(gate, MachineGate):
+            if offers and due == NEVER:
+                gate.queue[host] = None
+            else:
+                gate.queue.pop(host, None)
         if host.loaded and not (host.leases or host.jobs or host.more or host.depth):
             host.loaded = False
-        hungry = bool(host.leases) and not host.has_offer and not host.capped
+        hungry = bool(host.leases) and not offers and not host.capped
         if hungry != host.hungry:
             host.hungry = hungry
             self.hungry += 1 if hungry else -1
         # Asleep: loaded, but nothing of it can start soon, so another may have its place.
-        asleep = not host.leases and (not host.has_offer or due > now + _SOON)
-        counted = host.loaded and not asleep
+        asleep = not host.leases and (not offers or due > now + _SOON)
+        counted = priority if host.loaded and not asleep else None
         if counted != host.counted:
+            _recount(self._active, host.counted, counted)
             host.counted = counted
-            self.active += 1 if counted else -1
-        empty_handed = counted and not host.gate.in_flight
+        empty_handed = None if host.in_flight else counted
         if empty_handed != host.empty_handed:
+            _recount(self._empty_handed, host.empty_handed, empty_handed)
             host.empty_handed = empty_handed
-            self.empty_handed += 1 if empty_handed else -1
+
+    def freed(self, gate: HostGate, now: float) -> None:
+        """A slot of `gate` came free: let in whom it had found full."""
+        if not isinstance(gate, MachineGate):
+            return
+        for _ in range(min(len(gate.queue), int(gate.limiter.limit) - gate.in_flight)):
+            host = next(iter(gate.queue))
+            del gate.queue[host]
+            self.place(host, now)
 
     def trusts(self, host: Host) -> bool:
         """Whether one more thread on `host` is a safe one.
@@ -89,26 +110,38 @@ class Standings:
         their first answer cannot hold all workers before anybody knows. And a host whose
         exchanges take ten times the usual shares the half, however reliable it is.
         """
-        if host.answers <= host.gate.in_flight:
+        if host.answers <= host.in_flight:
             return False
         return host.exchange_seconds <= max(_SLOWER * self.usual, _QUICK)
 
-    @property
-    def kept(self) -> int:
-        """Workers that hosts which hold a thread already must leave free for those with none."""
-        return min(self.empty_handed, self._most_kept)
+    def active(self, priority: int = LOWEST) -> int:
+        """How many hosts of `priority` or more take an active place."""
+        return sum(count for level, count in self._active.items() if level >= priority)
+
+    def keeps(self, host: Host, free: int) -> bool:
+        """Whether `host`, which holds threads, must leave the last `free` workers to others.
+
+        They are kept for hosts of its priority or more that have none.
+        """
+        if not host.in_flight or free > self._most_kept:
+            return False
+        level = host.priority
+        return free <= sum(n for each, n in self._empty_handed.items() if each >= level)
 
     def ripen(self, now: float) -> None:
         """Move hosts whose time has come to where they belong now."""
-        while self._delayed and self._delayed[0][0] <= now:
+        while self._delayed and self._delayed[0][0][0] <= now:
             _, _, version, host = heapq.heappop(self._delayed)
             if version == host.version:
                 host.place = None
                 self.place(host, now)
 
-    def take_first(self) -> Host | None:
-        """The ready host with the fewest requests in flight, out of its heap; place it again."""
-        heaps = self._usable()
+    def take_first(self, *, empty_handed: bool = False) -> Host | None:
+        """The ready host of the best rank, out of its heap; place it again.
+
+        Asked for an `empty_handed` one, it is among those that hold no thread.
+        """
+        heaps = self._usable(empty_handed=empty_handed)
         if not heaps:
             return None
         host = heapq.heappop(min(heaps, key=lambda heap: heap[0][:2]))[3]
@@ -125,18 +158,19 @@ class Standings:
         heap = self._delayed
         while heap and heap[0][2] != heap[0][3].version:
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0][0][0] if heap else None
 
-    def _usable(self) -> list[_Heap]:
-        heaps = [self._trusted]
+    def _usable(self, *, empty_handed: bool = False) -> list[_Heap]:
+        kinds = [self._trusted]
         if self.doubted_in_flight < self._half:
-            heaps.append(self._doubted)
+            kinds.append(self._doubted)
+        heaps = [heap for kind in kinds for heap in (kind[:1] if empty_handed else kind)]
         for heap in heaps:
             while heap and heap[0][2] != heap[0][3].version:
                 heapq.heappop(heap)
         return [heap for heap in heaps if heap]
 
-    def _put(self, host: Host, heap: _Heap, rank: float) -> None:
+    def _put(self, host: Host, heap: _Heap, rank: tuple[float, float]) -> None:
         """File a host in one heap; what older entries say of it is void from now on."""
         place = (id(heap), rank)
         if host.place == place:
@@ -151,6 +185,16 @@ class Standings:
 
     def __repr__(self) -> str:
         return (
-            f"Standings({self._known} hosts, {self.active} active, {self.hungry} hungry, "
+            f"Standings({self._known} hosts, {self.active()} active, {self.hungry} hungry, "
             f"next due {self.next_due()})"
         )
+
+
+def _recount(counts: dict[int, int], before: int | None, after: int | None) -> None:
+    """Move one host from one priority's count to another's."""
+    if before is not None:
+        counts[before] -= 1
+        if not counts[before]:
+            del counts[before]
+    if after is not None:
+        counts[after] = counts.get(after, 0) + 1

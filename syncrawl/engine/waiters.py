@@ -11,8 +11,8 @@ from syncrawl.clock import Clock
 
 # What a worker may wait for: a ready host, a host that holds no thread yet (the last workers are
 # kept for those), a page that max_pages still grants, room in the `fetched` queue, room for
-# a body.
-REASONS = ("politeness", "kept", "pages", "credit", "bytes")
+# a body, room at the proxy or gateway, the end of a gateway's exhausted quota.
+REASONS = ("politeness", "kept", "pages", "credit", "bytes", "route", "held")
 
 
 class Waiters:

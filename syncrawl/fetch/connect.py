@@ -239,7 +239,7 @@ class _Options(NamedTuple):
 
 
 def _answer(connection: Connection) -> RawBody:
-    current_exchange().phase = "headers"
+    current_exchange().is_sent()
     options = connection._response_options
     connection._response_options = None
     return receive(connection, options)

@@ -49,10 +49,12 @@ class Exchange:
         "connect_timeout",
         "deadline",
         "first_byte_at",
+        "late",
         "fresh",
         "phase",
         "read_timeout",
         "reused",
+        "sent_at",
         "started",
         "target",
         "wire_bytes",
@@ -80,7 +82,10 @@ class Exchange:
         self.phase = "start"
         self.fresh = False
         self.reused = False
+        self.sent_at: float | None = None
         self.first_byte_at: float | None = None
+        # Seconds that the first bytes had lain in the kernel before this thread saw them.
+        self.late = 0.0
         self.address: str | None = None
         self.wire_bytes = 0
 
@@ -93,6 +98,25 @@ class Exchange:
         if left <= 0:
             raise DeadlineExceeded("the total time is used up")
         return left if left < most else most
+
+    def is_sent(self) -> None:
+        """The request has gone out; what comes now is the answer's head."""
+        self.phase = "headers"
+        self.sent_at = self.clock.monotonic()
+
+    def answers(self, sock: socket.socket) -> None:
+        """The first bytes of the answer were read from `sock`."""
+        self.first_byte_at = self.clock.monotonic()
+        self.late = _lain(sock)
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds that the host took to answer: waits of this process, such as for the
+        interpreter lock, are left out. None where nothing was sent or nothing came.
+        """
+        if self.sent_at is None or self.first_byte_at is None:
+            return None
+        return max(0.0, self.first_byte_at - self.sent_at - self.late)
 
     def expired(self) -> bool:
         """Whether the total time, not only the silence allowed, is used up."""
@@ -107,6 +131,24 @@ class Exchange:
     def __repr__(self) -> str:
         left = self.deadline - self.clock.monotonic()
         return f"<Exchange {self.target!r} in {self.phase}, {left:.2f} s left>"
+
+
+# struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-bit counters, of which this one is
+# the milliseconds since data last arrived.
+_LAST_DATA_RECEIVED = 52
+_TCP_INFO = getattr(socket, "TCP_INFO", None)
+
+
+def _lain(sock: socket.socket) -> float:
+    """Seconds since data last arrived at `sock`, to a few milliseconds; 0 where nobody says."""
+    if _TCP_INFO is None:
+        return 0.0
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_DATA_RECEIVED + 4)
+        (milliseconds,) = struct.unpack_from("@I", info, _LAST_DATA_RECEIVED)
+    except (OSError, struct.error):
+        return 0.0  # no TCP, or another system's idea of the struct
+    return float(milliseconds) / 1000.0
 
 
 class _Current(threading.local):
@@ -170,7 +212,7 @@ class DeadlineSocket(socket.socket):
         except BlockingIOError:
             raise TimeoutError("nothing came in the time allowed") from None
         if count and exchange.first_byte_at is None and exchange.phase == "headers":
-            exchange.first_byte_at = exchange.clock.monotonic()
+            exchange.answers(self)
         return count
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:
@@ -248,7 +290,7 @@ class DeadlineTLSSocket(ssl.SSLSocket):
         self.settimeout(exchange.limit(exchange.read_timeout))
         count = super().recv_into(buffer, nbytes, flags)
         if count and exchange.first_byte_at is None and exchange.phase == "headers":
-            exchange.first_byte_at = exchange.clock.monotonic()
+            exchange.answers(self)
         return count
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:

@@ -151,6 +151,7 @@ class Course:
             complete=body.complete,
             retried_stale=retried,
             address=exchange.address,
+            latency=exchange.latency,
         )
 
     def _fields(self, headers: Headers) -> dict[str, str]:

@@ -34,6 +34,7 @@ class Bundle:
         "open",
         "priority",
         "queue",
+        "shelved",
         "taken",
     )
 
@@ -52,6 +53,12 @@ class Bundle:
         self.mark_rows: tuple[int, ...] = ()
         self.entries: list[Entry] | None = None
         self.taken = False
+        self.shelved = False
+
+    @property
+    def cold(self) -> bool:
+        """True for one that lies in its queue (or will once it is due)."""
+        return not (self.taken or self.shelved)
 
     def unpack(self, packed: bytes) -> list[Entry]:
         """The unfinished entries of the row. Raises ValueError where it holds others."""
@@ -82,22 +89,39 @@ class Bundle:
 
 
 class _Queue:
-    __slots__ = ("cold", "unfinished")
+    __slots__ = ("cold", "level", "shelved", "unfinished")
 
     def __init__(self) -> None:
-        # Bundles not taken yet: best priority, then oldest, first.
+        # Bundles to take: best priority, then oldest, first. Those that are taken or shelved
+        # by now are left out as they come up.
         self.cold: list[tuple[int, int, Bundle]] = []
+        # The priority of the best one, None where there is none.
+        self.level: int | None = None
         self.unfinished = 0
+        self.shelved = 0
+
+    def best(self) -> Bundle | None:
+        while self.cold and not self.cold[0][2].cold:
+            heapq.heappop(self.cold)
+        return self.cold[0][2] if self.cold else None
 
 
 class QueueIndex:
-    """Every bundle on disk is in exactly one place: cold, waiting for its time, or taken."""
+    """Every bundle on disk is in exactly one place: cold, shelved, waiting for its time, or taken."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
         self._waiting: list[tuple[float, int, Bundle]] = []
-        # Queues with a cold bundle, in the order in which they got one.
-        self._backlog: dict[str, None] = {}
+        # Queues with a cold bundle by their best one's priority, in the order in which they
+        # came to it.
+        self._backlog: dict[int, dict[str, None]] = {}
+        # Cold bundles, lowest priority and youngest first; None until anything is shelved,
+        # so that a crawl which sheds nothing pays nothing. Entries are left behind like those
+        # of `_Queue.cold`.
+        self._worst: list[tuple[int, int, Bundle]] | None = None
+        # Shelved bundles, best priority and oldest first, and how many URLs they hold.
+        self._shelf: list[tuple[int, int, Bundle]] = []
+        self.shelved = 0
 
     def add(self, bundle: Bundle, *, wall: float) -> bool:
         """File a bundle by when it is due; True where it can be taken now."""
@@ -114,12 +138,12 @@ class QueueIndex:
     def pop(self, name: str) -> Bundle | None:
         """The queue's best bundle, which is taken from now on."""
         queue = self._queues.get(name)
-        if queue is None or not queue.cold:
+        bundle = queue.best() if queue else None
+        if queue is None or bundle is None:
             return None
-        bundle = heapq.heappop(queue.cold)[2]
+        heapq.heappop(queue.cold)
         bundle.taken = True
-        if not queue.cold:
-            del self._backlog[name]
+        self._level(bundle.queue, queue)
         return bundle
 
     def finish_one(self, bundle: Bundle) -> None:
@@ -127,7 +151,7 @@ class QueueIndex:
         bundle.open -= 1
         queue = self._queues[bundle.queue]
         queue.unfinished -= 1
-        if not queue.unfinished and not queue.cold:
+        if not queue.unfinished and queue.best() is None:
             del self._queues[bundle.queue]
 
     def ripen(self, wall: float) -> set[str]:
@@ -143,17 +167,84 @@ class QueueIndex:
         """When the next waiting bundle becomes due."""
         return self._waiting[0][0] if self._waiting else None
 
-    def has_cold(self, name: str) -> bool:
-        """True where `pop` would give a bundle."""
+    def best_priority(self, name: str) -> int | None:
+        """The priority of what `pop` would give, None where it would give nothing."""
         queue = self._queues.get(name)
-        return queue is not None and bool(queue.cold)
+        return queue.level if queue else None
 
-    def backlog(self) -> Iterator[str]:
-        """Queues with a cold bundle, in the order in which they got one."""
-        return iter(self._backlog)
+    def backlog(self) -> Iterator[tuple[str, int]]:
+        """Queues with a cold bundle and its priority: the best first, then the oldest."""
+        for level in sorted(self._backlog, reverse=True):
+            for name in self._backlog[level]:
+                yield name, level
+
+    # -- shedding ---------------------------------------------------------------------
+
+    def worst(self, below: int) -> Bundle | None:
+        """The cold bundle to do without first, where one has a priority under `below`."""
+        if self._worst is None:
+            self._worst = [
+                (bundle.priority, -bundle.id, bundle)
+                for queue in self._queues.values()
+                for _, _, bundle in queue.cold
+            ]
+            heapq.heapify(self._worst)
+        worst = self._worst
+        while worst and not worst[0][2].cold:
+            heapq.heappop(worst)
+        return worst[0][2] if worst and worst[0][0] < below else None
+
+    def shelve(self, bundle: Bundle) -> None:
+        """Put a cold bundle where `pop` does not find it."""
+        bundle.shelved = True
+        self.shelved += bundle.open
+        queue = self._queues[bundle.queue]
+        queue.shelved += bundle.open
+        heapq.heappush(self._shelf, (-bundle.priority, bundle.id, bundle))
+        self._level(bundle.queue, queue)
+
+    def unshelve(self) -> Bundle | None:
+        """Put the best shelved bundle back to its queue."""
+        while self._shelf:
+            bundle = heapq.heappop(self._shelf)[2]
+            if bundle.shelved:
+                self._off_the_shelf(bundle)
+                self._chill(bundle)
+                return bundle
+        return None
+
+    def take(self, bundle: Bundle) -> None:
+        """Take one cold or shelved bundle, wherever it lies."""
+        if bundle.shelved:
+            self._off_the_shelf(bundle)
+        bundle.taken = True
+        self._level(bundle.queue, self._queues[bundle.queue])
+
+    def all_of(self, name: str) -> list[Bundle]:
+        """A queue's bundles that are not taken, those that wait for their time among them.
+
+        The latter are made ready to be taken. Walks all that wait or are shelved.
+        """
+        queue = self._queues.get(name)
+        if queue is None:
+            return []
+        found = {bundle.id: bundle for _, _, bundle in queue.cold if bundle.cold}
+        if queue.shelved:
+            found |= {b.id: b for _, _, b in self._shelf if b.shelved and b.queue == name}
+        waiting = [item for item in self._waiting if item[2].queue == name]
+        if waiting:
+            self._waiting = [item for item in self._waiting if item[2].queue != name]
+            heapq.heapify(self._waiting)
+            found |= {bundle.id: bundle for _, _, bundle in waiting}
+        return list(found.values())
+
+    def shelved_of(self, name: str) -> int:
+        """How many entries of a queue are shelved."""
+        queue = self._queues.get(name)
+        return queue.shelved if queue else 0
 
     def unfinished(self, name: str) -> int:
-        """How many entries of a queue are not finished: cold, waiting or taken."""
+        """How many entries of a queue are not finished: cold, shelved, waiting or taken."""
         queue = self._queues.get(name)
         return queue.unfinished if queue else 0
 
@@ -161,7 +252,30 @@ class QueueIndex:
         """The same for every queue that has any."""
         return {name: queue.unfinished for name, queue in self._queues.items()}
 
+    def _off_the_shelf(self, bundle: Bundle) -> None:
+        bundle.shelved = False
+        self.shelved -= bundle.open
+        self._queues[bundle.queue].shelved -= bundle.open
+
     def _chill(self, bundle: Bundle) -> None:
         queue = self._queues[bundle.queue]
         heapq.heappush(queue.cold, (-bundle.priority, bundle.id, bundle))
-        self._backlog.setdefault(bundle.queue)
+        if self._worst is not None:
+            heapq.heappush(self._worst, (bundle.priority, -bundle.id, bundle))
+        if queue.level is None or bundle.priority > queue.level:
+            self._level(bundle.queue, queue)
+
+    def _level(self, name: str, queue: _Queue) -> None:
+        """Have the backlog say what the queue's best bundle is now."""
+        best = queue.best()
+        level = None if best is None else best.priority
+        if level == queue.level:
+            return
+        if queue.level is not None:
+            names = self._backlog[queue.level]
+            del names[name]
+            if not names:
+                del self._backlog[queue.level]
+        if level is not None:
+            self._backlog.setdefault(level, {})[name] = None
+        queue.level = level

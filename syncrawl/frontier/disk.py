@@ -34,6 +34,8 @@ from syncrawl.frontier.seen import SeenSet
 _BUNDLE_SIZE = 256
 # Entries of fresh bundles kept in memory (about 0.5 KiB each) to save reading them back.
 _KEEP_FRESH = 20_000
+# Entries that one call hands out to be dropped.
+_MOST_SURPLUS = 10_000
 
 
 class _Settled(NamedTuple):
@@ -172,9 +174,12 @@ class DiskFrontier:
         lowered = self._lowered(batch.found) if self._track_depth else {}
         fps = [entry.fp for entry in fresh]
         fps.extend(batch.aliases)
+        shed = self._shed(batch, fps)
+        fps.extend(shed)
         counts = self._counts.copy()
         counts.seen += len(fresh)
         counts.unfinished += len(fresh)
+        counts.shed(len(shed))
         for _, state, reason in batch.finished:
             counts.finish(state, reason)
         with translated(self._directory), self._cache.transact():
@@ -236,6 +241,14 @@ class DiskFrontier:
             elif self._track_depth and entry.depth < known.depth:
                 known.depth = entry.depth
         return list(fresh.values())
+
+    def _shed(self, batch: Batch, accepted: list[int]) -> set[int]:
+        """The fingerprints of `batch.shed` that were never accepted."""
+        if not batch.shed:
+            return set()
+        unknown = self.seen.unknown(entry.fp for entry in batch.shed)
+        unknown.difference_update(accepted)
+        return unknown
 
     def _pack(self, entries: list[Entry]) -> list[Bundle]:
         """Group entries into bundles of one origin, priority and due time."""
@@ -343,13 +356,31 @@ class DiskFrontier:
             bundle = self._index.pop(queue)
             if bundle is None:
                 break
-            if bundle.entries is not None:
-                entries, bundle.entries = bundle.entries, None
-                self._fresh -= bundle.count
-            else:
-                with translated(self._directory):
-                    entries = bundle.unpack(self._cache[bundle.row])
-            taken.extend(entries)
+            taken.extend(self._unpack(bundle))
+        return self._now_taken(taken)
+
+    def take_all(self, queue: str) -> list[Entry]:
+        taken: list[Entry] = []
+        for bundle in self._index.all_of(queue):
+            self._index.take(bundle)
+            taken.extend(self._unpack(bundle))
+        return self._now_taken(taken)
+
+    def _unpack(self, bundle: Bundle) -> list[Entry]:
+        """The entries of a bundle that is taken, from memory where they still are."""
+        entries = bundle.entries
+        if entries is not None:
+            self._let_go(bundle)
+            return entries
+        with translated(self._directory):
+            return bundle.unpack(self._cache[bundle.row])
+
+    def _let_go(self, bundle: Bundle) -> None:
+        if bundle.entries is not None:
+            bundle.entries = None
+            self._fresh -= bundle.count
+
+    def _now_taken(self, taken: list[Entry]) -> list[Entry]:
         if self._track_depth:
             for entry in taken:
                 entry.depth = min(entry.depth, self._depths[entry.fp])
@@ -357,7 +388,52 @@ class DiskFrontier:
         return taken
 
     def has_more(self, queue: str) -> bool:
-        return self._index.has_cold(queue)
+        return self._index.best_priority(queue) is not None
+
+    def best_priority(self, queue: str) -> int | None:
+        return self._index.best_priority(queue)
+
+    # -- shedding ---------------------------------------------------------------------
+
+    def shelve(self, below: int, keep: int) -> int:
+        before = self._index.shelved
+        while self._counts.unfinished - self._index.shelved > keep:
+            bundle = self._index.worst(below)
+            if bundle is None:
+                break
+            # What is put off is what memory should not be spent on.
+            self._let_go(bundle)
+            self._index.shelve(bundle)
+        return self._index.shelved - before
+
+    def unshelve(self, room: int) -> set[str]:
+        touched: set[str] = set()
+        while room > 0:
+            bundle = self._index.unshelve()
+            if bundle is None:
+                break
+            room -= bundle.open
+            touched.add(bundle.queue)
+        return touched
+
+    def surplus(self, below: int, keep: int) -> list[Entry]:
+        taken: list[Entry] = []
+        excess = self._counts.unfinished - self._index.shelved - keep
+        while len(taken) < min(excess, _MOST_SURPLUS):
+            bundle = self._index.worst(below)
+            if bundle is None:
+                break
+            self._index.take(bundle)
+            taken.extend(self._unpack(bundle))
+        return self._now_taken(taken)
+
+    def shelved(self) -> int:
+        return self._index.shelved
+
+    def shelved_queue(self, queue: str) -> int:
+        return self._index.shelved_of(queue)
+
+    # -- looking ----------------------------------------------------------------------
 
     def ripen(self, wall: float) -> set[str]:
         return self._index.ripen(wall)
@@ -365,7 +441,7 @@ class DiskFrontier:
     def next_due(self) -> float | None:
         return self._index.next_due()
 
-    def backlog(self) -> Iterator[str]:
+    def backlog(self) -> Iterator[tuple[str, int]]:
         return self._index.backlog()
 
     def unfinished(self, queue: str) -> int:

@@ -28,6 +28,10 @@ class MemoryFrontier:
         self._cold: dict[str, list[Entry]] = {}
         self._waiting: list[Entry] = []
         self._taken: dict[int, Entry] = {}
+        self._shelf: list[Entry] = []
+        # The order in which queues came to the priority that their best entry has.
+        self._ranks: dict[str, tuple[int, int]] = {}
+        self._rank = 0
         self._counts = Counts()
         self._notes: dict[str, bytes] = {}
         self._next_bundle = 1
@@ -36,7 +40,8 @@ class MemoryFrontier:
     def open(self) -> bool:
         existed, self._opened = self._opened, True
         entries = sorted(self._all(), key=lambda entry: entry.bundle)
-        self._cold, self._waiting, self._taken = {}, [], {}
+        self._cold, self._waiting, self._taken, self._shelf = {}, [], {}, []
+        self._ranks = {}
         for entry in entries:
             self._file(entry, self._clock.wall())
         return existed
@@ -57,6 +62,10 @@ class MemoryFrontier:
             counts.seen += 1
             counts.unfinished += 1
             touched.add(self._accept(entry, wall))
+        for entry in batch.shed:
+            if entry.fp not in self.seen:
+                self.seen.add([entry.fp])
+                counts.shed(1)
         for key, value in batch.notes.items():
             if value:
                 self._notes[key] = value
@@ -66,18 +75,38 @@ class MemoryFrontier:
         return {queue for queue in touched if queue is not None}
 
     def take(self, queue: str, limit: int) -> list[Entry]:
-        cold = self._cold.get(queue, [])
-        cold.sort(key=lambda entry: (-entry.priority, entry.bundle))
-        taken, rest = cold[:limit], cold[limit:]
-        if rest:
-            self._cold[queue] = rest
-        else:
-            self._cold.pop(queue, None)
-        self._taken.update((entry.bundle, entry) for entry in taken)
-        return taken
+        cold = sorted(self._cold.get(queue, []), key=_best_first)
+        return self._hand_out(cold[:limit])
+
+    def take_all(self, queue: str) -> list[Entry]:
+        mine = [entry for entry in self._all() if self._queue(entry) == queue]
+        return self._hand_out([entry for entry in mine if entry.bundle not in self._taken])
 
     def has_more(self, queue: str) -> bool:
         return queue in self._cold
+
+    def best_priority(self, queue: str) -> int | None:
+        return max((entry.priority for entry in self._cold.get(queue, [])), default=None)
+
+    def shelve(self, below: int, keep: int) -> int:
+        chosen = self._worst(below, keep)
+        self._shelf.extend(chosen)
+        self._remove_cold(chosen)
+        return len(chosen)
+
+    def unshelve(self, room: int) -> set[str]:
+        self._shelf.sort(key=_best_first)
+        back, self._shelf = self._shelf[: max(0, room)], self._shelf[max(0, room) :]
+        return {queue for entry in back if (queue := self._file(entry, self._clock.wall()))}
+
+    def surplus(self, below: int, keep: int) -> list[Entry]:
+        return self._hand_out(self._worst(below, keep))
+
+    def shelved(self) -> int:
+        return len(self._shelf)
+
+    def shelved_queue(self, queue: str) -> int:
+        return sum(self._queue(entry) == queue for entry in self._shelf)
 
     def ripen(self, wall: float) -> set[str]:
         ripe = [entry for entry in self._waiting if entry.due <= wall]
@@ -88,8 +117,9 @@ class MemoryFrontier:
     def next_due(self) -> float | None:
         return min((entry.due for entry in self._waiting), default=None)
 
-    def backlog(self) -> Iterator[str]:
-        return iter(self._cold)
+    def backlog(self) -> Iterator[tuple[str, int]]:
+        for level, _, queue in sorted((-level, rank, q) for q, (level, rank) in self._ranks.items()):
+            yield queue, -level
 
     def unfinished(self, queue: str) -> int:
         return self.unfinished_by_queue().get(queue, 0)
@@ -97,7 +127,7 @@ class MemoryFrontier:
     def unfinished_by_queue(self) -> Mapping[str, int]:
         totals: dict[str, int] = {}
         for entry in self._all():
-            queue = self._queue_of(host_of(entry.request_url))
+            queue = self._queue(entry)
             totals[queue] = totals.get(queue, 0) + 1
         return totals
 
@@ -135,9 +165,46 @@ class MemoryFrontier:
         if entry.due > wall:
             self._waiting.append(entry)
             return None
-        queue = self._queue_of(host_of(entry.request_url))
+        queue = self._queue(entry)
         self._cold.setdefault(queue, []).append(entry)
+        self._rank_again(queue)
         return queue
+
+    def _queue(self, entry: Entry) -> str:
+        return self._queue_of(host_of(entry.request_url))
+
+    def _rank_again(self, queue: str) -> None:
+        best = self.best_priority(queue)
+        if best is None:
+            self._ranks.pop(queue, None)
+        elif queue not in self._ranks or self._ranks[queue][0] != best:
+            self._rank += 1
+            self._ranks[queue] = (best, self._rank)
+
+    def _worst(self, below: int, keep: int) -> list[Entry]:
+        """The entries to do without, until no more than `keep` are left."""
+        excess = self._counts.unfinished - len(self._shelf) - keep
+        cold = [entry for entries in self._cold.values() for entry in entries]
+        low = sorted((entry for entry in cold if entry.priority < below), key=_best_first)
+        return low[::-1][: max(0, excess)]
+
+    def _hand_out(self, entries: list[Entry]) -> list[Entry]:
+        numbers = {entry.bundle for entry in entries}
+        self._remove_cold(entries)
+        self._waiting = [entry for entry in self._waiting if entry.bundle not in numbers]
+        self._shelf = [entry for entry in self._shelf if entry.bundle not in numbers]
+        self._taken.update((entry.bundle, entry) for entry in entries)
+        return entries
+
+    def _remove_cold(self, entries: list[Entry]) -> None:
+        numbers = {entry.bundle for entry in entries}
+        for queue in {self._queue(entry) for entry in entries}:
+            rest = [e for e in self._cold.get(queue, []) if e.bundle not in numbers]
+            if rest:
+                self._cold[queue] = rest
+            else:
+                self._cold.pop(queue, None)
+            self._rank_again(queue)
 
     def _lower_depth(self, found: Entry) -> None:
         if self._track_depth:
@@ -148,8 +215,13 @@ class MemoryFrontier:
     def _all(self) -> Iterator[Entry]:
         yield from self._taken.values()
         yield from self._waiting
+        yield from self._shelf
         for entries in self._cold.values():
             yield from entries
 
     def __repr__(self) -> str:
         return f"MemoryFrontier({self._counts}, {len(self._taken)} taken)"
+
+
+def _best_first(entry: Entry) -> tuple[int, int]:
+    return -entry.priority, entry.bundle

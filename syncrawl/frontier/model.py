@@ -19,6 +19,9 @@ FinalState = Literal["done", "failed", "dropped"]
 SEED_PRIORITY = 100
 LINK_PRIORITY = 0
 
+# Why a URL was dropped that there was no room for.
+SHED = "shed"
+
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
     """One accepted URL that is not finished yet. Stored as a msgpack array in this field order.
@@ -75,7 +78,9 @@ class Batch:
     `found` holds URLs that scope accepted and that may or may not be known; `moved` pairs
     an entry with its successor (a retry, a redirect's continuation), which is the same URL.
     `aliases` are fingerprints of redirect targets fetched on behalf of another URL: known
-    from now on, also to `found` of the same batch, but no URLs of their own.
+    from now on, also to `found` of the same batch, but no URLs of their own. `shed` are found
+    URLs that there is no room for: each that is not known, in `found` or an alias is accepted
+    and dropped at once, and only its fingerprint is kept.
     `notes` are the caller's own rows; an empty value deletes one.
     The entries of `moved` and `found` belong to the frontier from then on.
     """
@@ -84,10 +89,12 @@ class Batch:
     moved: list[tuple[Entry, Entry]] = field(default_factory=list)
     found: list[Entry] = field(default_factory=list)
     aliases: list[int] = field(default_factory=list)
+    shed: list[Entry] = field(default_factory=list)
     notes: dict[str, bytes] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.finished or self.moved or self.found or self.aliases or self.notes)
+        work = self.finished or self.moved or self.found or self.aliases or self.shed
+        return bool(work or self.notes)
 
 
 @dataclass(slots=True)
@@ -112,6 +119,12 @@ class Counts:
         """Whether every URL is in exactly one state."""
         ends = self.done + self.failed + sum(self.dropped.values())
         return self.seen == self.unfinished + ends
+
+    def shed(self, count: int) -> None:
+        """Count URLs that were accepted and dropped at once."""
+        if count:
+            self.seen += count
+            self.dropped[SHED] = self.dropped.get(SHED, 0) + count
 
     def finish(self, state: FinalState, reason: str) -> None:
         """Count one entry out of `unfinished`."""
@@ -159,8 +172,47 @@ class Frontier(Protocol):
         """
         ...
 
+    def take_all(self, queue: str) -> list[Entry]:
+        """Everything of `queue` that is not taken, also what waits for its time or is shelved."""
+        ...
+
     def has_more(self, queue: str) -> bool:
         """True where `take` would give something now."""
+        ...
+
+    def best_priority(self, queue: str) -> int | None:
+        """The priority of the first entry that `take` would give, None where of none."""
+        ...
+
+    def shelve(self, below: int, keep: int) -> int:
+        """Make entries of a priority under `below` untakeable until no more than `keep` are left.
+
+        That is of the unfinished that are not shelved. Lowest priority first, then the
+        youngest, about a row at a time; what is taken or waits stays. Shelved entries are
+        unfinished, and takeable again after `unshelve` or the next `open`. How many were shelved.
+        """
+        ...
+
+    def unshelve(self, room: int) -> set[str]:
+        """Make about `room` shelved entries takeable, best priority first, then the oldest.
+
+        No fewer where there are as many. Returns the queues concerned.
+        """
+        ...
+
+    def surplus(self, below: int, keep: int) -> list[Entry]:
+        """The entries that `shelve` would choose, taken instead: to be finished as dropped.
+
+        No more than about 10,000 a call.
+        """
+        ...
+
+    def shelved(self) -> int:
+        """How many entries are shelved."""
+        ...
+
+    def shelved_queue(self, queue: str) -> int:
+        """The same of one queue."""
         ...
 
     def ripen(self, wall: float) -> set[str]:
@@ -171,8 +223,11 @@ class Frontier(Protocol):
         """Wall-clock seconds at which the next waiting entry becomes due."""
         ...
 
-    def backlog(self) -> Iterator[str]:
-        """Queues for which `take` would give something now, oldest first."""
+    def backlog(self) -> Iterator[tuple[str, int]]:
+        """Queues for which `take` would give something now, with the priority of its first.
+
+        The best first, then those that have been at it longest.
+        """
         ...
 
     def unfinished(self, queue: str) -> int:

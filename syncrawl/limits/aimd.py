@@ -5,6 +5,16 @@ Called under the scheduler's lock; pure arithmetic.
 
 from __future__ import annotations
 
+# How long the limit rests just below a level that was refused before it is tried again, in
+# seconds and in round trips; the longer of the two counts. Each try costs a refusal and the
+# climb from half the level, so it must be rare; but a host that has recovered is found out
+# only by trying.
+_REST_SECONDS = 1.5
+_REST_ROUND_TRIPS = 8.0
+# The share of the newest sample in the running mean of round trips.
+_NEWEST = 0.1
+_GENTLE = 0.9
+
 
 class AimdLimiter:
     """`floor <= limit <= ceiling` always; it rises by one a round trip and halves on a refusal.
@@ -12,36 +22,103 @@ class AimdLimiter:
     Additive increase, multiplicative decrease as in TCP's congestion avoidance (RFC 5681):
     each success that was admitted with the limit nearly used adds 1/limit, so that a
     whole window of successes adds one. A refusal halves, at most once for one burst:
-    requests admitted before the last cut tell nothing new.
+    requests admitted before the last cut tell nothing new. The level that was refused last is
+    remembered and approached slowly, as CUBIC does with its window maximum (RFC 9438): just
+    below it the limit rests, then tries it; only a whole window of successes forgets it.
     """
 
-    __slots__ = ("_last_cut", "ceiling", "cuts", "floor", "limit")
+    __slots__ = (
+        "_last_cut",
+        "_resting_since",
+        "_round_trip",
+        "_tried",
+        "_tried_at",
+        "ceiling",
+        "cuts",
+        "floor",
+        "limit",
+        "refused",
+    )
 
     def __init__(self, start: int, floor: int, ceiling: int) -> None:
         self.floor = floor
         self.ceiling = ceiling
         self.limit = float(min(max(start, floor), ceiling))
         self.cuts = 0
+        # Requests at once, of which the last was refused; None where none was, or it is forgotten.
+        self.refused: int | None = None
         self._last_cut = float("-inf")
+        self._resting_since: float | None = None
+        # When the refused level was tried again, and how many successes it has brought.
+        self._tried_at: float | None = None
+        self._tried = 0
+        self._round_trip = 0.0
 
-    def on_success(self, in_flight_at_admission: int) -> None:
-        """A useful answer came; `in_flight_at_admission` excludes the request itself."""
-        # An idle host would otherwise drift up on traffic that never tested the limit.
-        if in_flight_at_admission + 1 >= int(self.limit):
-            self.limit = min(float(self.ceiling), self.limit + 1.0 / self.limit)
+    def on_success(self, now: float, admitted_at: float, *, tested: bool) -> None:
+        """A useful answer came to a request that, if `tested`, used the limit up at admission."""
+        seconds = now - admitted_at
+        self._round_trip += (seconds - self._round_trip) * (_NEWEST if self._round_trip else 1.0)
+        # An idle host would otherwise drift up on traffic that never tested the limit; and what
+        # was admitted before a cut was admitted under a limit that was too high.
+        if not tested or admitted_at <= self._last_cut:
+            return
+        if self.refused is None or self.limit < self.refused - 1:
+            self._rise(self.ceiling if self.refused is None else self.refused - 1)
+        elif self._tried_at is None:
+            self._rest(now)
+        elif admitted_at >= self._tried_at:
+            self._tried += 1
+            if self._tried >= self.refused:
+                self.refused = self._tried_at = None
 
-    def on_refusal(self, now: float, admitted_at: float) -> bool:
-        """The host said it is too much; True where the limit was cut for it."""
+    def on_refusal(self, now: float, admitted_at: float, level: int) -> bool:
+        """The host said it is too much; True where the limit was cut for it.
+
+        `level` is how many requests were in flight at admission, this one included.
+        """
         if admitted_at <= self._last_cut:
             return False
         self._last_cut = now
         self.limit = max(float(self.floor), self.limit / 2.0)
         self.cuts += 1
+        self.refused = max(level, self.floor + 1)
+        self._resting_since = self._tried_at = None
         return True
+
+    def on_latency(self, now: float) -> None:
+        """The host grows slower under what it has: a gentle cut, which refuses nothing."""
+        self._last_cut = now
+        self.limit = max(float(self.floor), self.limit * _GENTLE)
+        self.cuts += 1
+
+    def cut_to_floor(self, now: float) -> None:
+        """The host wants none of us: as little as may be."""
+        self._last_cut = now
+        self.limit = float(self.floor)
+        self.cuts += 1
+        self._resting_since = self._tried_at = None
 
     @property
     def at_floor(self) -> bool:
         return int(self.limit) <= self.floor
 
+    def _rise(self, most: int) -> None:
+        self.limit = min(float(most), float(self.ceiling), self.limit + 1.0 / self.limit)
+
+    def _rest(self, now: float) -> None:
+        """Just below the level that was refused: wait, then try it."""
+        assert self.refused is not None
+        if self.refused > self.ceiling:
+            return
+        if self._resting_since is None:
+            self._resting_since = now
+        elif now - self._resting_since >= max(
+            _REST_SECONDS, _REST_ROUND_TRIPS * self._round_trip
+        ):
+            self._resting_since = None
+            self._tried_at, self._tried = now, 0
+            self.limit = float(min(self.refused, self.ceiling))
+
     def __repr__(self) -> str:
-        return f"AimdLimiter({self.limit:.2f} in {self.floor}..{self.ceiling}, cuts={self.cuts})"
+        refused = "" if self.refused is None else f", refused at {self.refused}"
+        return f"AimdLimiter({self.limit:.2f} in {self.floor}..{self.ceiling}{refused})"

@@ -18,14 +18,12 @@ class HostGate:
     at once) and a pause (Retry-After, back-off); the slowest wins.
     """
 
-    __slots__ = ("bucket", "in_flight", "in_flight_peak", "limiter", "paused_until", "requests")
+    __slots__ = ("bucket", "in_flight", "limiter", "paused_until")
 
     def __init__(self, bucket: TokenBucket, limiter: AimdLimiter) -> None:
         self.bucket = bucket
         self.limiter = limiter
         self.in_flight = 0
-        self.in_flight_peak = 0
-        self.requests = 0
         self.paused_until = float("-inf")
 
     def ready_at(self) -> float:
@@ -39,8 +37,7 @@ class HostGate:
         if self.ready_at() > now:
             return False
         self.in_flight += 1
-        self.in_flight_peak = max(self.in_flight_peak, self.in_flight)
-        self._count(now)
+        self.bucket.take(now)
         return True
 
     def try_readmit(self, now: float) -> bool:
@@ -49,7 +46,7 @@ class HostGate:
             return False
         if max(self.paused_until, self.bucket.ready_at()) > now:
             return False
-        self._count(now)
+        self.bucket.take(now)
         return True
 
     def release(self) -> None:
@@ -61,9 +58,10 @@ class HostGate:
         """Admit nothing before `until`; never shortens a pause."""
         self.paused_until = max(self.paused_until, until)
 
-    def _count(self, now: float) -> None:
-        self.requests += 1
-        self.bucket.take(now)
+    @property
+    def tested(self) -> bool:
+        """Whether one more request would use the limit up: its answer says something of it."""
+        return self.in_flight + 1 >= int(self.limiter.limit)
 
     def __repr__(self) -> str:
         return (

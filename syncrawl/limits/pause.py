@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import random
 
-_STREAK = 3  # refusals in a row at the floor, no success between, before the first pause
-_FIRST = 60.0  # seconds
-_LONGEST = 86400.0
-_FORGIVEN_AFTER = 1800.0  # quiet seconds after which the next pause starts small again
-
+from syncrawl.config.model import PauseConfig
 
 class RefusalPause:
     """A host is paused only when it refuses at its floor, several times in a row.
 
-    The first pause lasts a minute and each further one twice as long, to at most a day,
-    with jitter (a factor between 1 and 1.25, never shorter than asked); half an hour
-    in which the host was asked and did not refuse forgets the past.
+    The first pause lasts `pause.first` and each further one twice as long, to at most
+    `pause.longest`, with jitter (a factor between 1 and 1.25, never shorter than asked);
+    `pause.forgiven_after` in which the host was asked and did not refuse forgets the past.
     """
 
-    __slots__ = ("_pauses", "_quiet_since", "_rng", "_streak")
+    __slots__ = ("_config", "_pauses", "_quiet_since", "_rng", "_streak")
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, config: PauseConfig, rng: random.Random) -> None:
+        self._config = config
         self._rng = rng
         self._streak = 0
         self._pauses = 0
@@ -39,16 +36,32 @@ class RefusalPause:
         if now < self._quiet_since:
             # Admitted before the pause that stands: the rest of a burst tells nothing new.
             return 0.0
-        if now - self._quiet_since > _FORGIVEN_AFTER:
-            self._pauses = 0
+        self._forgive(now)
         self._quiet_since = now
         if not at_floor:
             return 0.0
         self._streak += 1
-        if self._streak < _STREAK:
+        if self._streak < self._config.refusals:
             return 0.0
+        return self._next(now)
+
+    def force(self, now: float) -> float:
+        """Seconds to pause the host for without counting, 0 where it pauses already."""
+        if now < self._quiet_since:
+            return 0.0
+        self._forgive(now)
+        return self._next(now)
+
+    def _forgive(self, now: float) -> None:
+        if now - self._quiet_since > self._config.forgiven_after:
+            self._pauses = 0
+
+    def _next(self, now: float) -> float:
         self._streak = 0
-        seconds = min(_LONGEST, _FIRST * 2.0**self._pauses) * self._rng.uniform(1.0, 1.25)
+        longest = self._config.longest
+        # The exponent is bounded before it overflows; 2**40 seconds are beyond any `longest`.
+        seconds = min(longest, self._config.first * 2.0 ** min(self._pauses, 40))
+        seconds *= self._rng.uniform(1.0, 1.25)
         self._pauses += 1
         self._quiet_since = now + seconds
         return seconds

@@ -7,6 +7,7 @@ commit thread, which owns the decision.
 from __future__ import annotations
 
 import email.utils
+import math
 import random
 import re
 from datetime import UTC
@@ -15,8 +16,6 @@ from syncrawl.config.model import RetryConfig
 
 _SECONDS = re.compile(r"[0-9]+\Z")
 
-# A refused request (429, 503) costs no attempt; this many refusals end the URL all the same.
-MAX_REFUSALS = 20
 # However small the ratio, a host is granted this many retries.
 _MIN_RETRIES = 2
 
@@ -31,6 +30,8 @@ class RetryPolicy:
     def __init__(self, config: RetryConfig, rng: random.Random) -> None:
         self._config = config
         self._rng = rng
+        # A refused request (429, 503) costs no attempt; so many end the URL all the same.
+        self.max_refusals = config.max_refusals
 
     def may_retry(self, attempts: int) -> bool:
         """True where a URL that has been tried `attempts` times has one left."""
@@ -68,20 +69,36 @@ class RetryPolicy:
 
 
 class RetryBudget:
-    """Retries never exceed max(2, ratio x first attempts) on one host."""
+    """Retries never exceed max(2, ratio x first attempts) on one host.
 
-    __slots__ = ("_ratio", "first_attempts", "retries")
+    Beyond each host's two, those of all hosts together stay within ratio x all first attempts.
+    """
 
-    def __init__(self, ratio: float, first_attempts: int = 0, retries: int = 0) -> None:
+    __slots__ = ("_overall_first", "_overall_retries", "_ratio", "first_attempts", "retries")
+
+    def __init__(
+        self,
+        ratio: float,
+        first_attempts: int = 0,
+        retries: int = 0,
+        overall_first: float = math.inf,
+        overall_retries: int = 0,
+    ) -> None:
         self._ratio = ratio
         self.first_attempts = first_attempts
         self.retries = retries
+        self._overall_first = overall_first
+        self._overall_retries = overall_retries
 
     def spend(self) -> bool:
         """Take one retry out of the budget; False where it is spent: the failure is final."""
-        if self.retries + 1 > max(_MIN_RETRIES, self._ratio * self.first_attempts):
+        if self.retries >= _MIN_RETRIES and not (
+            self.retries + 1 <= self._ratio * self.first_attempts
+            and self._overall_retries + 1 <= self._ratio * self._overall_first
+        ):
             return False
         self.retries += 1
+        self._overall_retries += 1
         return True
 
     def __repr__(self) -> str:

@@ -18,8 +18,10 @@ class Signal(enum.Enum):
     SUCCESS = "success"  # raises the limit, forgives refusals
     ANSWER = "answer"  # the host is alive; the limit stays (robots, 304, 4xx)
     REFUSAL = "refusal"  # too much: the limit is cut, the host perhaps paused
+    FORBIDDEN = "forbidden"  # not you: where it becomes the rule, the host is left alone
     FAILURE = "failure"  # no usable answer: counted against the host's health
-    NOTHING = "nothing"  # says nothing about the host (our pressure, our proxy)
+    NOTHING = "nothing"  # says nothing about the host (our pressure, a bug of ours)
+    ROUTE = "route"  # our proxy or gateway has enough: the one limit on all that go through it
 
 
 class Fate(enum.Enum):
@@ -54,9 +56,12 @@ RULES: dict[str, Rule] = {
     "robots": Rule(Signal.ANSWER, Fate.DROPPED),
     "3xx": Rule(Signal.ANSWER, Fate.FAILED),
     "4xx": Rule(Signal.ANSWER, Fate.FAILED),
+    "403": Rule(Signal.FORBIDDEN, Fate.FAILED),
+    "451": Rule(Signal.FORBIDDEN, Fate.FAILED),  # legal reasons (RFC 7725): an opt-out
     "408": Rule(Signal.FAILURE, Fate.RETRY),
     "425": Rule(Signal.FAILURE, Fate.RETRY),
     "throttled": Rule(Signal.REFUSAL, Fate.REFUSED),  # 429, 503
+    "challenge": Rule(Signal.REFUSAL, Fate.REFUSED),  # asks for a human
     "5xx": Rule(Signal.FAILURE, Fate.RETRY),
     "timeout": Rule(Signal.FAILURE, Fate.RETRY),
     "dns": Rule(Signal.FAILURE, Fate.RETRY),
@@ -67,12 +72,19 @@ RULES: dict[str, Rule] = {
     "protocol": Rule(Signal.FAILURE, Fate.RETRY),
     "decode": Rule(Signal.ANSWER, Fate.FAILED),
     "parse_error": Rule(Signal.ANSWER, Fate.FAILED),
+    "parse_timeout": Rule(Signal.ANSWER, Fate.FAILED),  # the parser outlasted parse.deadline
+    "lost": Rule(Signal.NOTHING, Fate.RETRY),  # a fetch worker hung and was replaced
     "too_large": Rule(Signal.ANSWER, Fate.FAILED),
     "address": Rule(Signal.NOTHING, Fate.FAILED),
     "url": Rule(Signal.NOTHING, Fate.FAILED),
     "pressure": Rule(Signal.NOTHING, Fate.AGAIN),  # our own memory bound
     "stale": Rule(Signal.NOTHING, Fate.AGAIN),  # a dead kept-alive connection, no token for another
-    "proxy": Rule(Signal.NOTHING, Fate.REFUSED),  # our proxy's own answer, whoever was asked for
+    "proxy": Rule(Signal.ROUTE, Fate.REFUSED),  # our proxy's own answer, whoever was asked for
+    # A scraping API's own answers: too many at once, not reached, plan used up, key refused.
+    "gateway_throttled": Rule(Signal.ROUTE, Fate.AGAIN),
+    "gateway_failed": Rule(Signal.ROUTE, Fate.REFUSED),
+    "gateway_exhausted": Rule(Signal.NOTHING, Fate.AGAIN),
+    "gateway_refused": Rule(Signal.NOTHING, Fate.AGAIN),
     "internal": Rule(Signal.NOTHING, Fate.FAILED),  # a bug of ours or of a fetch plugin
 }
 
@@ -86,7 +98,7 @@ def outcome_of_status(status: int) -> str:
         return "2xx"
     if status in (429, 503):
         return "throttled"
-    if status in (304, 408, 425):
+    if status in (304, 403, 408, 425, 451):
         return str(status)
     if 300 <= status <= 399:
         return "3xx"
@@ -99,7 +111,7 @@ def outcome_of_status(status: int) -> str:
 
 def outcome_of_error(error: FetchError) -> str:
     """The outcome class of a failed exchange; what was our own doing never blames the host."""
-    if error.ours and rule_of(error.outcome).signal is not Signal.NOTHING:
+    if error.ours and rule_of(error.outcome).signal not in (Signal.NOTHING, Signal.ROUTE):
         return "pressure"
     return error.outcome
 

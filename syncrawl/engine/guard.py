@@ -1,0 +1,98 @@
+"""Looks after what should not happen: workers that hang, a crawl that stands still.
+
+`look` is called twice a second by the thread that runs the crawl, which does nothing else and
+so can tell even where the commit thread is what hangs.
+"""
+
+from __future__ import annotations
+
+from syncrawl.clock import Clock
+from syncrawl.config.model import Config
+from syncrawl.engine.crew import Crew
+from syncrawl.engine.lease import Fetched, Lease, Parsed
+from syncrawl.engine.rooms import Rooms
+from syncrawl.engine.watch import Stuck, WorkWatch
+from syncrawl.log import Log
+
+
+class Guard:
+    """No lease outlives its bound unsettled, and no standstill stays unnamed."""
+
+    def __init__(self, config: Config, rooms: Rooms, crew: Crew, *, clock: Clock, log: Log) -> None:
+        self._rooms = rooms
+        self._watch: WorkWatch = rooms.watch
+        self._crew = crew
+        self._clock = clock
+        self._log = log
+        self._patience = config.crawl.stall_after
+        self._seen: tuple[int, ...] = ()
+        self._moved_at = clock.monotonic()
+        # What the crawl stands still for, "" while it does not.
+        self.stalled = ""
+
+    def look(self) -> None:
+        """Replace workers that hang; name a standstill."""
+        now = self._clock.monotonic()
+        for stuck in self._watch.overdue(now):
+            self._give_up(stuck)
+        self._look_for_stall(now)
+
+    def _give_up(self, stuck: Stuck) -> None:
+        replaced = self._crew.replace(stuck.stage)
+        self._log.error(
+            "a worker hangs; its result is given up",
+            thread=stuck.thread,
+            url=stuck.lease.url,
+            seconds=round(stuck.seconds, 1),
+            replaced=replaced,
+            stack=self._watch.stack_of(stuck.ident),
+        )
+        outcome = "parse_timeout" if stuck.stage == "parse" else "lost"
+        if stuck.stage == "fetch" and not self._take_slot_back(stuck.lease):
+            return
+        why = f"{stuck.thread} was at it for {stuck.seconds:.0f} s"
+        self._rooms.committer.give_in(Parsed(Fetched(stuck.lease, outcome, detail=why)))
+        self._rooms.inbox.wake()
+
+    def _take_slot_back(self, lease: Lease) -> bool:
+        """Settle what the fetch worker would have; True where a page's fate is left to COMMIT."""
+        scheduler = self._rooms.scheduler
+        if lease.lookup:
+            scheduler.address_known(lease, None)
+        else:
+            scheduler.release(lease, "lost")
+        scheduler.give_credit()
+        if lease.entry is not None:
+            return True
+        scheduler.settle(lease, page=False)
+        if lease.job is not None:
+            scheduler.robots_failed(lease.job, "lost")
+        return False
+
+    def _look_for_stall(self, now: float) -> None:
+        rooms = self._rooms
+        counts = rooms.frontier.counts()
+        seen = (rooms.scheduler.requests, rooms.committer.items, counts.seen, counts.unfinished)
+        due = rooms.scheduler.waits_until()
+        waits = due is not None and due > now
+        wall = rooms.committer.due_at
+        waits = waits or (wall is not None and wall > self._clock.wall())
+        if seen != self._seen or (waits and not rooms.scheduler.unsettled):
+            self._seen = seen
+            self._moved_at = now
+            self.stalled = ""
+        elif not self.stalled and now - self._moved_at >= self._patience:
+            self.stalled = f"no progress for {self._patience:g} s: {self._waits_for()}"
+            self._log.error("stalled", why=self.stalled, stacks=self._watch.stacks())
+
+    def _waits_for(self) -> str:
+        """What is under way, in words."""
+        scheduler = self._rooms.scheduler
+        if not self._rooms.seeds.ended:
+            return "the seeds have not been read to their end"
+        if scheduler.unsettled:
+            return f"{scheduler.unsettled} leases are not committed"
+        return "URLs are pending and nothing is leased"
+
+    def __repr__(self) -> str:
+        return f"Guard({self.stalled or 'all is well'})"

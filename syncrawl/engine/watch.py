@@ -1,0 +1,109 @@
+"""What every worker is doing, since when, and until when it may: to be looked at from outside.
+
+`begin` and `end` run on the workers, `overdue` on the thread that watches them. A worker that
+hangs in Python code, in a socket or in a sleep can be told from outside; one inside C code that
+holds the interpreter lock (a regular expression that backtracks for ever) stops this process as
+a whole, watcher included. Against that only `parse.processes` helps.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from typing import NamedTuple
+
+from syncrawl.clock import Clock
+from syncrawl.engine.lease import Lease
+
+# What an exchange may take beyond its own deadline before its worker counts as hung, in seconds.
+GRACE = 5.0
+# What a stack or all of them may take in the log, in characters.
+_MOST_STACK = 4_000
+_MOST_STACKS = 60_000
+
+
+class Stuck(NamedTuple):
+    """A worker that outlasted its time: `ident` of its thread, `seconds` at work on `lease`."""
+
+    thread: str
+    ident: int
+    stage: str
+    lease: Lease
+    seconds: float
+
+
+class _Work:
+    """One piece of work. Whoever takes the token, worker or watcher, has ended it."""
+
+    __slots__ = ("lease", "since", "stage", "token", "until")
+
+    def __init__(self, stage: str, lease: Lease, since: float, until: float) -> None:
+        self.stage = stage
+        self.lease = lease
+        self.since = since
+        self.until = until
+        # Popping from a list is atomic: the second to try finds it empty.
+        self.token = [True]
+
+    def take(self) -> bool:
+        try:
+            return self.token.pop()
+        except IndexError:
+            return False
+
+
+class WorkWatch:
+    """A piece of work is ended by its worker or given up by the watcher, never by both."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By thread ident, each written by its own thread alone; no lock.
+        self._work: dict[int, _Work] = {}
+
+    def begin(self, stage: str, lease: Lease, limit: float) -> None:
+        """This thread works on `lease` from now on, for `limit` seconds at most."""
+        now = self._clock.monotonic()
+        self._work[threading.get_ident()] = _Work(stage, lease, now, now + limit)
+
+    def extend(self, limit: float) -> None:
+        """This thread has come to a new part of its work, which has `limit` seconds again."""
+        work = self._work.get(threading.get_ident())
+        if work is not None:
+            work.until = self._clock.monotonic() + limit
+
+    def end(self) -> bool:
+        """The work is done; False where it was given up and nobody wants the result."""
+        work = self._work.pop(threading.get_ident(), None)
+        return work is not None and work.take()
+
+    def overdue(self, now: float) -> list[Stuck]:
+        """Give up what has outlasted its time; each is told of once."""
+        names = None
+        stuck = []
+        for ident, work in tuple(self._work.items()):
+            if now > work.until and work.take():
+                names = names or _names()
+                name = names.get(ident, str(ident))
+                stuck.append(Stuck(name, ident, work.stage, work.lease, now - work.since))
+        return stuck
+
+    def stack_of(self, ident: int) -> str:
+        """Where a thread stands, innermost call last; "" where it has ended."""
+        frame = sys._current_frames().get(ident)
+        if frame is None:
+            return ""
+        return "".join(traceback.format_stack(frame))[-_MOST_STACK:]
+
+    def stacks(self) -> str:
+        """The same of every thread, by name."""
+        names = _names()
+        parts = [f"{names.get(ident, ident)}:\n{self.stack_of(ident)}" for ident in names]
+        return "\n".join(parts)[:_MOST_STACKS]
+
+    def __repr__(self) -> str:
+        return f"WorkWatch({len(self._work)} at work)"
+
+
+def _names() -> dict[int, str]:
+    return {thread.ident: thread.name for thread in threading.enumerate() if thread.ident}
