@@ -23,8 +23,9 @@ class AimdLimiter:
     each success that was admitted with the limit nearly used adds 1/limit, so that a
     whole window of successes adds one. A refusal halves, at most once for one burst:
     requests admitted before the last cut tell nothing new. The level that was refused last is
-    remembered and approached slowly, as CUBIC does with its window maximum (RFC 9438): just
-    below it the limit rests, then tries it; only a whole window of successes forgets it.
+    remembered and approached as CUBIC approaches its window maximum (RFC 9438 section 4.4):
+    half of the way in a round trip, so ever slower; just below it the limit rests, then tries
+    it; only a whole window of successes forgets it.
     """
 
     __slots__ = (
@@ -62,8 +63,10 @@ class AimdLimiter:
         # was admitted before a cut was admitted under a limit that was too high.
         if not tested or admitted_at <= self._last_cut:
             return
-        if self.refused is None or self.limit < self.refused - 1:
-            self._rise(self.ceiling if self.refused is None else self.refused - 1)
+        if self.refused is None:
+            self._rise(self.ceiling, 1.0)
+        elif self.limit < (known := self.refused - 1):
+            self._rise(known, max(1.0, (known - self.limit) / 2.0))
         elif self._tried_at is None:
             self._rest(now)
         elif admitted_at >= self._tried_at:
@@ -102,8 +105,9 @@ class AimdLimiter:
     def at_floor(self) -> bool:
         return int(self.limit) <= self.floor
 
-    def _rise(self, most: int) -> None:
-        self.limit = min(float(most), float(self.ceiling), self.limit + 1.0 / self.limit)
+    def _rise(self, most: int, steps: float) -> None:
+        """Go up by one success of a window's, which as a whole adds `steps`."""
+        self.limit = min(float(most), float(self.ceiling), self.limit + steps / self.limit)
 
     def _rest(self, now: float) -> None:
         """Just below the level that was refused: wait, then try it."""
