@@ -31,8 +31,8 @@ from syncrawl.engine.lease import Fetched, Lease, Parsed
 from syncrawl.engine.ledger import HostTotals, Ledger, Totals
 from syncrawl.engine.outputs import NamedStore, Outputs, tokens_of
 from syncrawl.engine.scheduler import Scheduler
-from syncrawl.engine.shedding import Shedder
 from syncrawl.engine.seeds import Chunk, SeedReader
+from syncrawl.engine.shedding import Shedder
 from syncrawl.errors import ConfigError, DiskFull, StoreFailed
 from syncrawl.frontier.memory import MemoryFrontier
 from syncrawl.frontier.model import SEED_PRIORITY, Batch, Entry, host_of

@@ -12,13 +12,11 @@ import pytest
 
 from syncrawl.clock import SystemClock
 from syncrawl.observe.metrics import (
-    Counters,
     MeteredQueue,
     Reading,
     RecentReadings,
     StageMeter,
     bottleneck,
-    group,
 )
 from syncrawl.testing import FakeClock
 
@@ -165,40 +163,6 @@ def test_a_stage_without_a_queue_measures_with_the_lock_of_its_owner(clock: Fake
         "starved_get_seconds": 1.0,
         "rejected": 2,
     }
-
-
-class TestCounters:
-    def test_adds_and_groups(self) -> None:
-        counters = Counters({"pages": 10})
-        counters.add(pages=1, bytes=512)
-        counters.add_all({"outcomes.2xx": 1, "outcomes.timeout": 2, "dropped.robots": 3})
-        assert counters.snapshot()["pages"] == 11
-        assert counters.group("outcomes") == {"2xx": 1, "timeout": 2}
-        assert group(counters.snapshot(), "dropped") == {"robots": 3}
-        assert counters.group("outcome") == {}
-
-    def test_a_batch_is_seen_whole_or_not_at_all(self) -> None:
-        counters = Counters()
-        done = threading.Event()
-        torn: list[dict[str, float]] = []
-
-        def write() -> None:
-            for _ in range(3000):
-                counters.add_all({"a": 1, "b": 1, "c": -1})
-            done.set()
-
-        def read() -> None:
-            while not done.is_set():
-                seen = counters.snapshot()
-                if seen and not seen["a"] == seen["b"] == -seen["c"]:
-                    torn.append(seen)
-
-        with ThreadPoolExecutor(3) as pool:
-            running = [pool.submit(write), pool.submit(read), pool.submit(read)]
-            for one in running:
-                one.result(STUCK_SECONDS)
-        assert not torn
-        assert counters.snapshot() == {"a": 3000, "b": 3000, "c": -3000}
 
 
 def verdict(**window: float) -> tuple[str, float]:

@@ -132,12 +132,12 @@ class TestSummary:
         )
         assert "condition, exit code 4: quota is used up" in told
         assert "80 (30 in this run), 3.0/s" in told
-        assert "100 (40 in this run), 5 of them retries" in told
+        assert "100 (40 in this run), 5 of them retries (5.0%)" in told
         assert "2.0 KiB" in told
         assert "2xx 80, timeout 3" in told
         assert "dropped" in told
         assert "robots 7" in told
-        assert "politeness (75%)" in told
+        assert "bottleneck  politeness, 75% of the time no host was ready" in told
         assert "a.example" in told
 
     def test_nothing_reaches_the_terminal_raw(self) -> None:

@@ -149,6 +149,82 @@ def test_deny_hosts() -> None:
     assert not scope("http://h/").denied_host("")
 
 
+def test_the_first_pattern_found_sets_the_priority() -> None:
+    subject = scope(
+        "http://h/", follow="any", priorities={r"/news/": 5, r"[.]pdf$": -5, r"^https?://h/": 1}
+    )
+    priorities = {
+        "http://h/news/a.pdf": 5,
+        "http://o/a.pdf": -5,
+        # In the canonical URL, whatever the spelling.
+        "http://o/n%65ws/": 5,
+        "HTTP://H:80/x": 1,
+        "http://o/": 0,
+    }
+    assert {text: subject.priority_of(url(text)) for text in priorities} == priorities
+    assert scope("http://h/").priority_of(url("http://h/")) == 0
+
+
+def test_a_bad_pattern_among_the_priorities() -> None:
+    with pytest.raises(ConfigError) as caught:
+        scope("http://h/", priorities={"fine": 1, "(": 2})
+    assert (caught.value.key, caught.value.value) == ("scope.priorities", "(")
+
+
+def test_deny_hosts_can_be_replaced() -> None:
+    subject = scope("http://h/", follow="any", deny_hosts=("a.example",))
+    urls = ["http://a.example/", "http://b.example/", "http://h/"]
+    assert refusals(subject, *urls) == ["deny_hosts", None, None]
+    subject.deny_hosts_changed(["b.*", "*.Ä.example"])
+    # What was decided and remembered by the old globs is gone with them.
+    assert refusals(subject, *urls) == [None, "deny_hosts", None]
+    assert subject.denied_host("x.xn--4ca.example:81")
+    assert not subject.denied_host("a.example")
+    subject.extend([url("http://new/")])
+    assert refusals(subject, *urls) == [None, "deny_hosts", None]
+    subject.deny_hosts_changed([])
+    assert refusals(subject, *urls) == [None, None, None]
+
+
+def test_a_decision_made_before_deny_hosts_changed_does_not_outlive_it() -> None:
+    subject = scope("http://h/", follow="any")
+    one = url("http://bad/")
+    before = subject._followed
+    old_reason = subject._decide(one, before)
+    subject.deny_hosts_changed(["bad"])
+    # A parse thread that was on its way writes what it found by the old globs.
+    before.decisions[one.origin] = old_reason
+    assert subject.refuse(one, 1) == "deny_hosts"
+
+
+def test_threads_may_read_while_deny_hosts_change() -> None:
+    subject = scope("http://h/", follow="any")
+    urls = [url(f"http://h{number}/") for number in range(50)]
+    stop = threading.Event()
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                for one in urls:
+                    subject.refuse(one, 1)
+        except BaseException as error:  # noqa: BLE001 - handed to the asserting thread
+            raised.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for one in urls:
+        subject.deny_hosts_changed([one.host])
+        assert [subject.refuse(other, 1) for other in urls] == [
+            "deny_hosts" if other is one else None for other in urls
+        ]
+    stop.set()
+    for reader in readers:
+        reader.join(timeout=30)
+    assert not raised
+
+
 def test_scheme() -> None:
     odd = Url("ftp://h/", "ftp://h/", "ftp://h", "h", "ftp://h")
     assert scope("http://h/", follow="any").refuse(odd, 0) == "scheme"

@@ -92,7 +92,7 @@ class Bounds:
         self._inbox.pace.note(items, busy)
 
     def fetched(self, exchange: float) -> int:
-        """Items before the parse stage, those that are being fetched (for `exchange` s) included."""
+        """Items before the parse stage, those included that are fetched for `exchange` seconds."""
         return self._fetched.items(exchange)
 
     def inbox(self) -> int:

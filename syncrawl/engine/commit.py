@@ -78,6 +78,7 @@ class Committer:
         # Seconds spent in steps that had something to write, and results written in them.
         self.busy_seconds = 0.0
         self.items = 0
+        self._busy_since: float | None = None
         self._queue_of = queue_of
         self._clock = clock
         self._log = log
@@ -121,6 +122,11 @@ class Committer:
 
     # -- any thread -------------------------------------------------------------------
 
+    def busy_until(self, now: float) -> float:
+        """`busy_seconds`, the step under way included: a store may hang in it."""
+        since = self._busy_since
+        return self.busy_seconds + (max(0.0, now - since) if since is not None else 0.0)
+
     def give_in(self, parsed: Parsed) -> None:
         """Take a result in the name of a worker that hangs; never blocks."""
         self._lost.append(parsed)
@@ -138,6 +144,7 @@ class Committer:
         """
         began = self._clock.monotonic()
         self._shedder.note_full(full, began)
+        self._busy_since = began if items else None
         while self._lost:
             items.append(self._lost.popleft())
         if self._deny.is_set():
@@ -156,6 +163,7 @@ class Committer:
         if items:
             self.busy_seconds += self._clock.monotonic() - began
             self.items += len(items)
+        self._busy_since = None
         self.publish()
 
     def _commit(self, items: list[Parsed], hosts: set[str]) -> set[str]:
@@ -201,8 +209,7 @@ class Committer:
         rule = rule_of(fetched.outcome)
         host = self._ledger.host(key)
         ours = rule.signal in (Signal.NOTHING, Signal.ROUTE)
-        good = rule.signal in (Signal.SUCCESS, Signal.ANSWER)
-        host.note(fetched.outcome, good=None if ours else good)
+        host.note(fetched.outcome)
         if not (ours or entry.attempts or entry.refusals or entry.hops):
             self._ledger.note_first(key)
         for totals in self._ledger.each():
@@ -358,7 +365,7 @@ class Committer:
                 for totals in self._ledger.each():
                     bump(totals.outcomes, end.reason)
                 key = self._queue_of(host_of(end.entry.request_url))
-                self._ledger.host(key).note(end.reason, good=False)
+                self._ledger.host(key).note(end.reason)
                 hosts.add(key)
 
     def _take_seeds(self, batch: Batch) -> None:

@@ -25,6 +25,7 @@ from syncrawl.engine.snapshot import Pressure
 from syncrawl.errors import EXIT_CONDITION, EXIT_OK, EXIT_SIGNAL, ConfigError, StopCondition
 from syncrawl.log import Log, NullLog
 from syncrawl.observe import report as reports
+from syncrawl.observe.exporter import MOST_HOSTS, Exporter
 from syncrawl.observe.observer import Observer
 
 # A commit waits for more results up to this long; see CommitInbox.gather.
@@ -33,6 +34,8 @@ _LINGER = 0.03
 _LINGER_HUNGRY = 0.005
 # The commit loop looks at its timers at least this often.
 _HEARTBEAT = 0.5
+# status.json, which is written every second, tells of no more hosts than this.
+_MOST_HOSTS = 1000
 # What workers get to come back in after the last commit; then they are called hung.
 _JOIN = 2.0
 
@@ -91,10 +94,14 @@ class Crawl:
 
     def snapshot(self) -> dict[str, Any]:
         """The state of things in the shape of report.json."""
-        pressure = self._pressure
+        return self._look(0)
+
+    def _look(self, most_hosts: int) -> dict[str, Any]:
+        pressure, guard = self._pressure, self._guard
         if pressure is None:
             return reports.empty()
-        return pressure.snapshot(reports.RUNNING, None, self._guard.stalled if self._guard else "")
+        reason = guard.stalled if guard else ""
+        return pressure.snapshot(reports.RUNNING, None, reason, most_hosts=most_hosts)
 
     def hung(self) -> list[str]:
         """Threads still busy after `run` returned; they would hold up the interpreter's exit."""
@@ -144,8 +151,12 @@ class Crawl:
     ) -> _End:
         self._pressure = Pressure(config, rooms, self._clock)
         observer = Observer(
-            state_dir / reports.STATUS_FILE, self.snapshot, clock=self._clock, log=self._log
+            state_dir / reports.STATUS_FILE,
+            lambda: self._look(_MOST_HOSTS),
+            clock=self._clock,
+            log=self._log,
         )
+        exporter = self._exporter()
         observer.start()
         crew = Crew(rooms)
         self._guard = Guard(config, rooms, crew, clock=self._clock, log=self._log)
@@ -163,8 +174,19 @@ class Crawl:
             self._end_workers(crew)
             rooms.fetcher.close()
             self._pressure.finish()
+            if exporter is not None:
+                exporter.stop()
             if not observer.stop():
                 self._hung.append(observer.name)
+
+    def _exporter(self) -> Exporter | None:
+        """/metrics, listening, where the configuration wants it."""
+        listen = self._config.metrics.listen
+        if not listen:
+            return None
+        exporter = Exporter(listen, lambda: self._look(MOST_HOSTS))
+        exporter.start()
+        return exporter
 
     def _await(self, loop: Future[_End], rooms: Rooms) -> _End:
         """The loop's verdict; an interrupt of this thread stops the crawl as a signal would.

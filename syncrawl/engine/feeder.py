@@ -85,7 +85,7 @@ class Feeder:
             self._feed(key, 1)
 
     def _newcomers(self) -> list[str]:
-        """Hosts to be worked on from now on: the best priority first, as far as there are places."""
+        """Hosts to work on from now on: best priority first, as far as there are places."""
         chosen: list[str] = []
         level: int | None = None
         places = 0

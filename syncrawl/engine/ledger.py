@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from syncrawl.limits.health import letter_of, moved, remembered
 from syncrawl.limits.retry import RetryBudget
 
 
@@ -71,15 +72,16 @@ class HostTotals(msgspec.Struct):
     outcomes: dict[str, int] = {}
     paused_until: float = 0.0
     health: float = 1.0
+    # The last outcomes, a letter each; see limits/health.py.
+    recent: str = ""
 
-    def note(self, outcome: str, *, good: bool | None) -> None:
-        """Count one outcome; health is the moving average of about 20 of them.
-
-        `good` None: the outcome says nothing about the host.
-        """
+    def note(self, outcome: str) -> None:
+        """Count one outcome, and what it says of the host."""
         bump(self.outcomes, outcome)
-        if good is not None:
-            self.health += (float(good) - self.health) / 20.0
+        letter = letter_of(outcome)
+        if letter is not None:
+            self.health = moved(self.health, letter)
+            self.recent = remembered(self.recent, letter)
 
     def copy(self) -> HostTotals:
         return msgspec.structs.replace(self, outcomes=dict(self.outcomes))

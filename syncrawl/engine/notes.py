@@ -37,6 +37,9 @@ class LiveHost(NamedTuple):
     leased: int
     window: int
     verdict: str | None
+    # Recent median in seconds, where it is known, and whether it has risen; see LatencyWatch.
+    latency: float | None = None
+    risen: bool = False
 
     @classmethod
     def of(cls, host: Host, now: float, wall: float) -> LiveHost:
@@ -52,4 +55,6 @@ class LiveHost(NamedTuple):
             host.leases,
             host.depth,
             host.verdict,
+            host.latency.median,
+            host.latency.risen,
         )

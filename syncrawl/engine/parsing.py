@@ -1,16 +1,16 @@
 """The parse stage's step: a fetched page becomes records and links in scope.
 
-One instance a parse thread, which owns its parsers. Everything here is pure but for the
-queues: canonical form and scope are decided before the commit thread sees a link.
+One instance a parse thread, which owns its parsers, or the child process that has them.
+Everything here is pure but for the queues: canonical form and scope are decided before the
+commit thread sees a link.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from syncrawl.api import Link, Page, Parser
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.lease import Fetched, Parsed
@@ -18,10 +18,12 @@ from syncrawl.engine.watch import WorkWatch
 from syncrawl.frontier.model import Entry, origin_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.log import Log
-from syncrawl.parse.collect import collect
-from syncrawl.parse.html import base_of, make_page
+from syncrawl.parse.keeper import ChildKeeper, ChildLost, ParserRaised, ParseTimeout
+from syncrawl.parse.work import Bench, NamedParser, Parts, Work, told
 from syncrawl.scope import Scope
 from syncrawl.urls import Canonicalizer, Resolver, Url, fingerprint
+
+__all__ = ["LinkMemo", "NamedParser", "ParseStep", "Sink", "Source", "rfc3339"]
 
 # Links remembered, about 0.6 KiB each, and how long one may be to be worth it.
 _MEMO = 16_384
@@ -34,13 +36,6 @@ class Source(Protocol):
 
 class Sink(Protocol):
     def put(self, item: Parsed) -> None: ...
-
-
-class NamedParser(NamedTuple):
-    """A parser and the name it was selected by."""
-
-    name: str
-    parser: Parser
 
 
 class LinkMemo:
@@ -81,7 +76,10 @@ class LinkMemo:
 
 
 class ParseStep:
-    """One fetched item a step; None in the queue ends the worker."""
+    """One fetched item a step; None in the queue ends the worker.
+
+    With `child`, that parses, and `parsers` are not used.
+    """
 
     def __init__(
         self,
@@ -98,8 +96,10 @@ class ParseStep:
         watch: WorkWatch,
         clock: Clock,
         log: Log,
+        child: ChildKeeper | None = None,
     ) -> None:
-        self._parsers = parsers
+        self._bench = Bench(parsers, config.parse.max_items)
+        self._child = child
         self._canonicalizer = canonicalizer
         self._memo = memo
         self._scope = scope
@@ -110,28 +110,28 @@ class ParseStep:
         self._watch = watch
         self._clock = clock
         self._log = log
-        self._deadline = config.parse.deadline
+        # A child has a deadline of its own. That it holds is not taken for granted.
+        self._limit = child.longest if child else config.parse.deadline
         # Totals, written by this step's thread alone: seconds at work, and items done.
         self.busy_seconds = 0.0
         self.items = 0
-        self._at = ""  # the parser at work, to be named where it fails
-        self._max_items = config.parse.max_items
         self._follow_nofollow = config.scope.follow_nofollow
         # With a depth limit, a known URL met on a shorter way has to reach the frontier.
         self._skip_known = config.scope.max_depth is None
 
     def open(self) -> None:
-        """Give parsers that want it a start on their own thread."""
-        for _, parser in self._parsers:
-            getattr(parser, "open", _nothing)()
+        """Give parsers that want it a start on their own thread, or start the child."""
+        (self._child or self._bench).open()
 
     def close(self) -> None:
         """The counterpart of `open`; a parser that fails here is told about and left."""
-        for name, parser in self._parsers:
-            try:
-                getattr(parser, "close", _nothing)()
-            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
-                self._log.warning("parser failed to close", parser=name, error=repr(exc))
+        if self._child:
+            self._child.close()
+        else:
+            self._bench.close(self._on_failed_close)
+
+    def _on_failed_close(self, name: str, error: Exception) -> None:
+        self._log.warning("parser failed to close", parser=name, error=told(error))
 
     def step(self) -> bool:
         """Do one item; False at the end."""
@@ -141,18 +141,13 @@ class ParseStep:
         self._give_credit()
         parsed = Parsed(fetched)
         began = self._clock.monotonic()
-        self._watch.begin("parse", fetched.lease, self._deadline)
+        self._watch.begin("parse", fetched.lease, self._limit)
         wanted = True
         try:
             if fetched.response is not None:
                 self._parse(parsed)
-        except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
-            fetched.outcome = "parse_error"
-            fetched.detail = f"{type(exc).__name__}: {exc}"
-            parsed.records, parsed.links = [], []
-            self._log.warning(
-                "parse failed", url=fetched.lease.url, parser=self._at, error=fetched.detail
-            )
+        except BaseException as exc:  # noqa: BLE001 - a plugin may raise anything, SystemExit too
+            self._fail(parsed, exc)
         finally:
             wanted = self._watch.end()
             self.busy_seconds += self._clock.monotonic() - began
@@ -165,48 +160,62 @@ class ParseStep:
         return wanted
 
     def _parse(self, parsed: Parsed) -> None:
-        page = self._page(parsed.fetched)
-        parsed.length = len(page.body)
-        parsed.body_hash = int(page.sha256[:16], 16)
-        links: list[Link] = []
-        for name, parser in self._parsers:
-            self._at = name
-            records, found = collect(parser, page, self._max_items)
-            parsed.records.extend(records)
-            links.extend(found)
-        if links:
-            self._sift(parsed, page, links)
+        response = parsed.fetched.response
+        assert response is not None
+        work = (self._child or self._bench).parse(self._parts(parsed.fetched), response.body)
+        parsed.length = work.length
+        parsed.body_hash = work.body_hash
+        parsed.records = work.records
+        if work.links:
+            self._sift(parsed, work)
 
-    def _page(self, fetched: Fetched) -> Page:
+    def _fail(self, parsed: Parsed, error: BaseException) -> None:
+        """Nothing of the page counts; its outcome says why."""
+        fetched = parsed.fetched
+        fetched.outcome = "parse_timeout" if isinstance(error, ParseTimeout) else "parse_error"
+        # An error that a child tells of names its class itself.
+        known = isinstance(error, ChildLost | ParserRaised)
+        fetched.detail = str(error) if known else told(error)
+        parsed.records, parsed.links = [], []
+        values = {"stack": error.stack} if isinstance(error, ChildLost) and error.stack else {}
+        self._log.warning(
+            "parse failed",
+            url=fetched.lease.url,
+            parser=(self._child or self._bench).at,
+            error=fetched.detail,
+            **values,
+        )
+
+    def _parts(self, fetched: Fetched) -> Parts:
         entry, response = fetched.lease.entry, fetched.response
         assert entry is not None
         assert response is not None
         canonical = self._canonicalizer.parse(entry.url)
-        return make_page(
-            url=entry.url,
-            final_url=fetched.final_url,
-            status=response.status,
-            headers=response.headers,
-            body=response.body,
-            depth=entry.depth,
-            label=entry.label,
-            canonical_url=canonical.canonical if canonical else entry.url,
-            referrer=entry.referrer,
-            fetched_at=rfc3339(fetched.fetched_at),
-            elapsed=round(fetched.elapsed, 6),
+        return Parts(
+            entry.url,
+            fetched.final_url,
+            response.status,
+            response.headers.pairs(),
+            entry.depth,
+            entry.label,
+            canonical.canonical if canonical else entry.url,
+            entry.referrer,
+            rfc3339(fetched.fetched_at),
+            round(fetched.elapsed, 6),
         )
 
-    def _sift(self, parsed: Parsed, page: Page, links: list[Link]) -> None:
+    def _sift(self, parsed: Parsed, work: Work) -> None:
         """Canonicalise, leave out what scope refuses or is known, keep the rest as entries."""
         entry = parsed.fetched.lease.entry
         assert entry is not None
-        base = base_of(page)
-        resolve = self._memo.resolver(self._canonicalizer.resolver(base, page.encoding), base)
+        base = work.base
+        resolve = self._memo.resolver(self._canonicalizer.resolver(base, work.encoding), base)
         refuse, priority_of = self._scope.refuse, self._scope.priority_of
         depth = entry.depth + 1
         refused = parsed.refused
+        referrer = parsed.fetched.final_url
         met: set[int] = set()
-        for link in links:
+        for link in work.links:
             if link.nofollow and not self._follow_nofollow:
                 refused["nofollow"] = refused.get("nofollow", 0) + 1
                 continue
@@ -225,9 +234,7 @@ class ParseStep:
             if self._skip_known and fp in self._seen:
                 continue
             priority = priority_of(url) if link.priority is None else link.priority
-            parsed.links.append(
-                Entry(url.spelling, fp, depth, priority, page.final_url, link.label)
-            )
+            parsed.links.append(Entry(url.spelling, fp, depth, priority, referrer, link.label))
 
 
 def rfc3339(wall: float) -> str:
@@ -235,7 +242,3 @@ def rfc3339(wall: float) -> str:
     whole = int(wall)
     date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
     return f"{date}.{int((wall - whole) * 1000):03d}Z"
-
-
-def _nothing() -> None:
-    """What a parser without open() or close() does."""

@@ -273,7 +273,8 @@ class Scheduler:
         """Give a host URLs: `ready` passed its rules, for `unknown` the rules were not known.
 
         `more` is whether the frontier has further ones, None where the caller cannot know, and
-        `best_cold` the best priority among them. Returns those of `unknown` whose rules have arrived meanwhile: check and offer again.
+        `best_cold` the best priority among them. Returns those of `unknown` whose rules have
+        arrived meanwhile: check and offer again.
         """
         with self._lock:
             host = self._host(key)

@@ -23,7 +23,9 @@ class Shedder:
     too. A URL is shed before it costs a fetch: nothing that is leased, or in a window, is.
     """
 
-    def __init__(self, config: ShedConfig, frontier: Frontier, set_apart: Callable[[], int]) -> None:
+    def __init__(
+        self, config: ShedConfig, frontier: Frontier, set_apart: Callable[[], int]
+    ) -> None:
         self._config = config
         self._frontier = frontier
         # Unfinished URLs that wait for nothing this run could do; see Feeder.retired.
@@ -70,7 +72,7 @@ class Shedder:
         return [entry for entry in links if entry.priority > level]
 
     def settle(self, before: int) -> tuple[list[Entry], set[str]]:
-        """After a commit that found `before` pending: (entries to drop, queues with more to take)."""
+        """After a commit that found `before` pending: entries to drop, queues with more to take."""
         if not self.active:
             return [], set()
         pending = self.pending

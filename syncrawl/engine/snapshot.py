@@ -6,14 +6,23 @@ frontier's counts as of its last commit.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
+from syncrawl.engine.notes import LiveHost
 from syncrawl.engine.rooms import Rooms
+from syncrawl.frontier.model import SHED
+from syncrawl.limits.health import condition
 from syncrawl.observe import report as reports
-from syncrawl.observe.metrics import Reading, RecentReadings, bottleneck
+from syncrawl.observe.metrics import Reading, RecentReadings, bottleneck, growth
+
+# What idle fetch workers wait for, by what it is put down to: limits that others set us (a host's,
+# a gateway's), and those with the limits that the user has set.
+_POLITE = ("politeness", "kept", "route", "held")
+_STARVED = (*_POLITE, "pages")
 
 
 class Pressure:
@@ -28,14 +37,18 @@ class Pressure:
         self._pages_before = {key: host.pages for key, host in rooms.ledger.hosts.items()}
         self._first = self._reading()
         self._last: Reading | None = None
+        # Guards _recent: snapshots are taken by the observer, a live view and a scrape.
+        self._lock = threading.Lock()
         self._recent = RecentReadings()
 
     def finish(self) -> None:
         """The run is over: the bottleneck from now on is the whole run's."""
         self._last = self._reading()
 
-    def snapshot(self, status: str, exit_code: int | None, reason: str) -> dict[str, Any]:
-        """The report's dictionary."""
+    def snapshot(
+        self, status: str, exit_code: int | None, reason: str, *, most_hosts: int = 0
+    ) -> dict[str, Any]:
+        """The report's dictionary, with the `most_hosts` busiest hosts (0 = all)."""
         rooms = self._rooms
         counted = rooms.ledger.snapshot()
         life, life_groups = counted["life"]
@@ -56,8 +69,10 @@ class Pressure:
             run_groups=run_groups,
             urls=self._urls(running=exit_code is None),
             hosts=self._hosts(counted["hosts"], run["seconds"]),
-            stages=self._stages(),
+            most_hosts=most_hosts,
+            stages=self._stages(run_groups),
             bottleneck=self._bottleneck(),
+            frontier=self._growth(),
             updated_at=self._clock.wall(),
         )
 
@@ -100,36 +115,53 @@ class Pressure:
                 "rate": round(fresh / seconds, 3) if seconds else 0.0,
                 "outcomes": sums.get("outcomes", {}),
                 "health": round(sums.get("health", 1.0), 3),
+                "latency": round(now.latency, 4) if now and now.latency is not None else None,
+                "condition": self._condition(sums.get("recent", ""), now),
             }
         return hosts
 
-    def _stages(self) -> dict[str, Any]:
+    @staticmethod
+    def _condition(recent: str, now: LiveHost | None) -> str:
+        if now is not None and now.verdict is not None:
+            return now.verdict
+        return condition(recent, risen=now.risen if now else False)
+
+    def _stages(self, groups: dict[str, dict[str, int]]) -> dict[str, Any]:
         rooms = self._rooms
         waited = rooms.scheduler.waited()
         blocked = round(waited["credit"] + waited["bytes"], 6)
         fetch = {
             "depth": rooms.scheduler.leased,
-            "oldest_age": 0.0,
+            "oldest_age": round(rooms.scheduler.oldest_lease_age(), 6),
             "blocked_put_seconds": 0.0,
-            "starved_get_seconds": round(
-                waited["politeness"] + waited["pages"] + waited["kept"], 6
-            ),
-            "rejected": 0,
+            "starved_get_seconds": round(sum(waited[name] for name in _STARVED), 6),
+            # What there was no room for, before it cost a fetch.
+            "rejected": groups["dropped"].get(SHED, 0),
         }
         # A fetch worker is held back before it fetches: by the credit it does not get.
-        parse = {**rooms.fetched.snapshot(), "blocked_put_seconds": blocked}
+        parse = {
+            **rooms.fetched.snapshot(),
+            "blocked_put_seconds": blocked,
+            "rejected": groups["outcomes"].get("parse_timeout", 0),
+        }
         return {"fetch": fetch, "parse": parse, "commit": rooms.inbox.snapshot()}
 
     def _reading(self) -> Reading:
         rooms = self._rooms
         waited = rooms.scheduler.waited()
+        counts = rooms.frontier.counts()
+        now = self._clock.monotonic()
+        polite = sum(waited[name] for name in _POLITE)
         return Reading(
-            at=self._clock.monotonic(),
+            at=now,
             cpu=time.process_time(),
-            polite=waited["politeness"],
-            starved=waited["politeness"],
+            polite=polite,
+            starved=polite,
             parse_blocked=waited["credit"] + waited["bytes"],
             commit_blocked=rooms.inbox.snapshot()["blocked_put_seconds"],
+            commit_busy=rooms.committer.busy_until(now),
+            found=counts.seen,
+            finished=counts.seen - counts.unfinished,
         )
 
     def _bottleneck(self) -> dict[str, Any]:
@@ -139,5 +171,13 @@ class Pressure:
         }
         if self._last is not None:
             return dict(bottleneck(self._first, self._last, **workers))
-        self._recent.add(self._reading())
-        return dict(self._recent.verdict(**workers))
+        reading = self._reading()
+        with self._lock:
+            self._recent.add(reading)
+            return dict(self._recent.verdict(**workers))
+
+    def _growth(self) -> dict[str, Any]:
+        if self._last is not None:
+            return dict(growth(self._first, self._last))
+        with self._lock:
+            return dict(self._recent.growth())

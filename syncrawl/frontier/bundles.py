@@ -107,7 +107,7 @@ class _Queue:
 
 
 class QueueIndex:
-    """Every bundle on disk is in exactly one place: cold, shelved, waiting for its time, or taken."""
+    """Every bundle on disk is in one place: cold, shelved, waiting for its time, or taken."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}

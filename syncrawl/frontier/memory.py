@@ -118,7 +118,9 @@ class MemoryFrontier:
         return min((entry.due for entry in self._waiting), default=None)
 
     def backlog(self) -> Iterator[tuple[str, int]]:
-        for level, _, queue in sorted((-level, rank, q) for q, (level, rank) in self._ranks.items()):
+        for level, _, queue in sorted(
+            (-level, rank, q) for q, (level, rank) in self._ranks.items()
+        ):
             yield queue, -level
 
     def unfinished(self, queue: str) -> int:

@@ -116,9 +116,7 @@ class AimdLimiter:
             return
         if self._resting_since is None:
             self._resting_since = now
-        elif now - self._resting_since >= max(
-            _REST_SECONDS, _REST_ROUND_TRIPS * self._round_trip
-        ):
+        elif now - self._resting_since >= max(_REST_SECONDS, _REST_ROUND_TRIPS * self._round_trip):
             self._resting_since = None
             self._tried_at, self._tried = now, 0
             self.limit = float(min(self.refused, self.ceiling))

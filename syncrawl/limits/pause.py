@@ -9,6 +9,7 @@ import random
 
 from syncrawl.config.model import PauseConfig
 
+
 class RefusalPause:
     """A host is paused only when it refuses at its floor, several times in a row.
 

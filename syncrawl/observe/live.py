@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from syncrawl.observe.progress import Pace, Snapshot
-from syncrawl.observe.report import slowest_hosts
+from syncrawl.observe.report import bottleneck_line, slowest_hosts
 from syncrawl.observe.text import human_bytes, human_seconds, printable
 
 # Below this share of good answers a host's health is worth a word.
@@ -59,11 +59,10 @@ class LiveView:
             f"{urls['done']:,} done  {urls['failed']:,} failed  {urls['dropped']:,} dropped"
         )
         eta = pace.eta()
-        verdict = snapshot["bottleneck"]
         foot = (
             f"{human_seconds(snapshot['run']['seconds'])} so far, "
             + ("to go: unknown" if eta is None else f"about {human_seconds(eta)} to go")
-            + f", limited by {printable(verdict['stage'], 20)} ({verdict['share']:.0%})"
+            + f", {bottleneck_line(snapshot)}"
         )
         return Group(
             Text(head, style="bold"),

@@ -1,4 +1,4 @@
-"""What the stages measure about themselves: queues, waits, counters, and who limits the crawl.
+"""What the stages measure about themselves: queues, waits, and who limits the crawl.
 
 Any thread. Imports the clock and the standard library only. Nothing here waits for
 anything but the queue it belongs to, and a reading never stops a writer for longer
@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypedDict, TypeVar
@@ -40,6 +40,13 @@ class Verdict(TypedDict):
 
     stage: str
     share: float
+
+
+class Growth(TypedDict):
+    """The report's `frontier`: URLs a second."""
+
+    found: float
+    finished: float
 
 
 class WaitMeter:
@@ -207,49 +214,6 @@ class MeteredQueue(queue.Queue[T]):
         return True
 
 
-class Counters:
-    """Named sums that any thread adds to and that are read as of one instant.
-
-    A name may be grouped with a dot ("outcomes.timeout"); `group("outcomes")` gives
-    {"timeout": n}. A batch is added under one taking of the lock, so a reader sees all of
-    it or nothing.
-    """
-
-    def __init__(self, initial: Mapping[str, float] | None = None) -> None:
-        # Guards _sums.
-        self._lock = threading.Lock()
-        self._sums: dict[str, float] = dict(initial or {})
-
-    def add(self, **deltas: float) -> None:
-        """Add to plain names: `add(pages=1, bytes=512)`."""
-        self.add_all(deltas)
-
-    def add_all(self, deltas: Mapping[str, float]) -> None:
-        """Add a batch; the way to reach names with a dot."""
-        sums = self._sums
-        with self._lock:
-            for name, delta in deltas.items():
-                sums[name] = sums.get(name, 0) + delta
-
-    def snapshot(self) -> dict[str, float]:
-        """Every sum, as of one instant."""
-        with self._lock:
-            return dict(self._sums)
-
-    def group(self, prefix: str) -> dict[str, float]:
-        """The sums below `prefix`, without it."""
-        return group(self.snapshot(), prefix)
-
-    def __repr__(self) -> str:
-        return f"<Counters {self.snapshot()}>"
-
-
-def group(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """The entries of a snapshot whose names start with `prefix` and a dot, without them."""
-    start = prefix + "."
-    return {name[len(start) :]: value for name, value in sums.items() if name.startswith(start)}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """Running totals at one instant, in seconds; the difference of two is a window.
@@ -257,7 +221,9 @@ class Reading:
     `at` is the clock's, `cpu` the process's CPU time. The rest are sums over threads:
     `polite`, fetch workers idle because no host was ready while URLs were pending;
     `starved`, fetch workers idle for any cause (`polite` included); `parse_blocked`, fetch
-    workers held up by the parse stage; `commit_blocked`, parse workers held up by commit.
+    workers held up by the parse stage; `commit_blocked`, parse workers held up by commit;
+    `commit_busy`, the commit thread at work. `found` and `finished` count URLs: accepted by
+    the frontier, and at their end.
     """
 
     at: float
@@ -266,6 +232,9 @@ class Reading:
     starved: float = 0.0
     parse_blocked: float = 0.0
     commit_blocked: float = 0.0
+    commit_busy: float = 0.0
+    found: int = 0
+    finished: int = 0
 
 
 def bottleneck(
@@ -277,7 +246,8 @@ def bottleneck(
     - cpu: CPU seconds a second of wall time, against one core, which is all that one
       interpreter can spend on Python code. From 0.8 on it is the answer, since every
       other wait is then a wait for the interpreter.
-    - commit: the parse workers' time spent on a full queue before commit.
+    - commit: the parse workers' time spent on a full queue before commit; or the commit thread's
+      own time, where it was hardly ever idle: a store that hangs takes all of it at once.
     - parse: the fetch workers' time spent on a full queue before parse, less commit's
       share, because a stuck commit holds up parse and through it fetch.
     - politeness: the fetch workers' time without a ready host though URLs were pending.
@@ -291,6 +261,9 @@ def bottleneck(
     fetch_time = wall * max(1, fetch_workers)
     parse_time = wall * max(1, parse_workers)
     commit = (after.commit_blocked - before.commit_blocked) / parse_time
+    at_work = (after.commit_busy - before.commit_busy) / wall
+    if at_work > 1.0 - IDLE_ENOUGH:
+        commit = max(commit, at_work)
     blocked = (after.parse_blocked - before.parse_blocked) / fetch_time
     idle = (after.starved - before.starved) / fetch_time
     polite = (after.polite - before.polite) / fetch_time
@@ -339,3 +312,20 @@ class RecentReadings:
             fetch_workers=fetch_workers,
             parse_workers=parse_workers,
         )
+
+    def growth(self) -> Growth:
+        """How fast the frontier grew and was worked off over the window."""
+        if len(self._readings) < 2:
+            return {"found": 0.0, "finished": 0.0}
+        return growth(self._readings[0], self._readings[-1])
+
+
+def growth(before: Reading, after: Reading) -> Growth:
+    """URLs a second that were accepted, and that came to their end, between two readings."""
+    wall = after.at - before.at
+    if wall <= 0:
+        return {"found": 0.0, "finished": 0.0}
+    return {
+        "found": round((after.found - before.found) / wall, 3),
+        "finished": round((after.finished - before.finished) / wall, 3),
+    }

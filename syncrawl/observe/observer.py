@@ -13,12 +13,17 @@ from typing import Any
 
 from syncrawl.clock import Clock
 from syncrawl.log import Log
-from syncrawl.observe.report import write_json
+from syncrawl.observe.report import bottleneck_line, write_json
 from syncrawl.observe.ticker import Ticker
+
+# Writes between two lines of the log on how the crawl is doing.
+_LOG_EVERY = 30
 
 
 class Observer:
     """Writes what `snapshot` returns to `path`, every `interval` seconds and once at `stop`.
+
+    Once in a while it says in the log what limits the crawl.
 
     A failure (disk full, directory gone, a snapshot that raises) is logged once until a
     later write succeeds; the crawl never hears of it.
@@ -37,6 +42,7 @@ class Observer:
         self._snapshot = snapshot
         self._log = log
         self._failing = False
+        self._writes = 0
         self._ticker = Ticker(clock, interval)
         self._thread = threading.Thread(target=self._loop, name="observer", daemon=True)
 
@@ -59,14 +65,33 @@ class Observer:
     def step(self) -> bool:
         """Write one snapshot; False where that failed."""
         try:
-            write_json(self._path, self._snapshot())
+            data = self._snapshot()
+            write_json(self._path, data)
         except Exception as error:  # noqa: BLE001 - whatever it is, the crawl goes on
             if not self._failing:
                 self._failing = True
                 self._log.warning("status_not_written", path=str(self._path), error=str(error))
             return False
         self._failing = False
+        self._writes += 1
+        if self._writes % _LOG_EVERY == 0:
+            self._tell(data)
         return True
+
+    def _tell(self, data: Mapping[str, Any]) -> None:
+        """Log in one event what slows the crawl down and how it stands."""
+        run, growth = data["run"], data["frontier"]
+        self._log.info(
+            "pressure",
+            bottleneck=bottleneck_line(data).partition(": ")[2],
+            pages=run["pages"],
+            pending=data["urls"]["pending"],
+            found_per_second=growth["found"],
+            finished_per_second=growth["finished"],
+            retry_share=run["retry_share"],
+            duplicate_share=run["duplicate_share"],
+            depths={name: stage["depth"] for name, stage in data["stages"].items()},
+        )
 
     def _loop(self) -> None:
         while self._ticker.tick():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TextIO
 
 from syncrawl.clock import Clock, SystemClock
-from syncrawl.observe.report import slowest_hosts
+from syncrawl.observe.report import bottleneck_line, slowest_hosts
 from syncrawl.observe.text import human_seconds, printable
 from syncrawl.observe.ticker import Ticker
 
@@ -141,7 +141,7 @@ def one_line(snapshot: Snapshot, pace: Pace) -> str:
         parts.append(f"slowest {printable(key, 40)} {pace.host(key):.1f}/s")
     if (eta := pace.eta()) is not None:
         parts.append(f"about {human_seconds(eta)} to go")
-    parts.append(f"limited by {printable(snapshot['bottleneck']['stage'], 20)}")
+    parts.append(bottleneck_line(snapshot))
     return ", ".join(parts)
 
 

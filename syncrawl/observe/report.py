@@ -47,6 +47,7 @@ _TOTALS: Mapping[str, float] = {
     "retries": 0,
     "retry_share": 0.0,
     "duplicates": 0,
+    "duplicate_share": 0.0,
 }
 _GROUPS = ("dropped", "refused", "outcomes")
 _STAGE: dict[str, Any] = {
@@ -68,6 +69,8 @@ _HOST: dict[str, Any] = {
     "rate": 0.0,
     "outcomes": {},
     "health": 1.0,
+    "latency": None,
+    "condition": "ok",
 }
 
 
@@ -81,26 +84,33 @@ def assemble(
     run_groups: Mapping[str, Mapping[str, float]] | None = None,
     urls: Mapping[str, int] | None = None,
     hosts: Mapping[str, Mapping[str, Any]] | None = None,
+    most_hosts: int = 0,
     stages: Mapping[str, Mapping[str, Any]] | None = None,
     bottleneck: Mapping[str, Any] | None = None,
+    frontier: Mapping[str, float] | None = None,
     reason: str = "",
     updated_at: float | None = None,
 ) -> dict[str, Any]:
     """The report in the contract's shape; a part that is not given is there, empty.
 
     `totals` and `run` carry seconds, requests, pages, bytes (decoded), wire_bytes, retries and
-    duplicates, over the life of the state and of this run; `retry_share` is worked out
-    here. `groups` and `run_groups` carry outcomes, dropped and refused. `hosts` and
-    `stages` may leave fields out. `reason` says in words why it ended or what it waits for,
-    `updated_at` is Unix time; both are additions to the contract.
+    duplicates, over the life of the state and of this run; `retry_share` and `duplicate_share`
+    are worked out here. `groups` and `run_groups` carry outcomes, dropped and refused. `hosts`
+    and `stages` may leave fields out; of `hosts`, the `most_hosts` busiest are kept (0 = all),
+    and `hosts_omitted` counts the rest. `frontier` is its growth in URLs a second. `reason` says
+    in words why it ended or what it waits for, `updated_at` is Unix time. `reason`,
+    `updated_at`, `hosts_omitted` and `frontier` are additions to the contract.
     """
     report: dict[str, Any] = {"status": status, "exit_code": exit_code, "reason": reason}
     report["updated_at"] = time.time() if updated_at is None else updated_at
     report |= _counts(totals, groups or {})
     report["urls"] = {state: (urls or {}).get(state, 0) for state in URL_STATES}
-    report["hosts"] = {key: {**_HOST, **host} for key, host in (hosts or {}).items()}
+    chosen = _busiest(hosts or {}, most_hosts)
+    report["hosts"] = {key: {**_HOST, **host} for key, host in chosen.items()}
+    report["hosts_omitted"] = len(hosts or {}) - len(chosen)
     report["stages"] = {name: {**_STAGE, **(stages or {}).get(name, {})} for name in STAGES}
     report["bottleneck"] = {"stage": "fetch", "share": 0.0} | dict(bottleneck or {})
+    report["frontier"] = {"found": 0.0, "finished": 0.0} | dict(frontier or {})
     report["run"] = _counts(run, run_groups or {})
     return report
 
@@ -109,11 +119,24 @@ def _counts(
     totals: Mapping[str, float], groups: Mapping[str, Mapping[str, float]]
 ) -> dict[str, Any]:
     counts: dict[str, Any] = {name: totals.get(name, zero) for name, zero in _TOTALS.items()}
-    # Of all the requests made, those that repeated an earlier one.
+    # Of all the requests made, those that repeated an earlier one; of all pages, those whose body
+    # had been seen.
     counts["retry_share"] = round(counts["retries"] / max(1, counts["requests"]), 6)
+    counts["duplicate_share"] = round(counts["duplicates"] / max(1, counts["pages"]), 6)
     for name in _GROUPS:
         counts[name] = dict(groups.get(name, {}))
     return counts
+
+
+def _busiest(hosts: Mapping[str, Mapping[str, Any]], most: int) -> Mapping[str, Mapping[str, Any]]:
+    if not most or len(hosts) <= most:
+        return hosts
+
+    def weight(item: tuple[str, Mapping[str, Any]]) -> tuple[Any, ...]:
+        host = item[1]
+        return (host.get("in_flight", 0), host.get("pending", 0), host.get("requests", 0))
+
+    return dict(heapq.nlargest(most, hosts.items(), key=weight))
 
 
 def empty(status: str = NONE) -> dict[str, Any]:
@@ -204,10 +227,31 @@ def summary(data: Mapping[str, Any]) -> str:
     ]
     rows += [[name, _by_reason(data[name])] for name in _GROUPS[::-1] if data[name]]
     if data["duplicates"]:
-        rows.append(["duplicates", f"{data['duplicates']:,} pages with a body seen before"])
-    verdict = data["bottleneck"]
-    rows.append(["bottleneck", f"{printable(verdict['stage'])} ({verdict['share']:.0%})"])
+        share = f"{data['duplicates']:,} pages ({data['duplicate_share']:.0%})"
+        rows.append(["duplicates", f"{share} with a body seen before"])
+    growth = data["frontier"]
+    rows.append(["frontier", f"{growth['found']:.1f} URLs/s found, {growth['finished']:.1f} ended"])
+    label, _, rest = bottleneck_line(data).partition(": ")
+    rows.append([label, rest])
     return "\n".join(columns(rows) + _slowest(data["hosts"]))
+
+
+# What the share of each bottleneck is a share of.
+_SHARES = {
+    "fetch": "fetch, {} of the workers' time in exchanges",
+    "parse": "parse, {} of the time blocked",
+    "commit": "store, {} of the time blocked",
+    "politeness": "politeness, {} of the time no host was ready",
+    "cpu": "cpu, {} of one core",
+}
+
+
+def bottleneck_line(data: Mapping[str, Any]) -> str:
+    """The one line that says what slows the crawl: "bottleneck: store, 83% of the time ..."."""
+    verdict = data["bottleneck"]
+    words = _SHARES.get(verdict["stage"], printable(verdict["stage"], 20) + ", {}")
+    share = f"{verdict['share']:.0%}"
+    return f"bottleneck: {words.format(share)}"
 
 
 def _headline(data: Mapping[str, Any]) -> str:
@@ -223,7 +267,7 @@ def _this_run(data: Mapping[str, Any], name: str) -> str:
 
 def _retries(data: Mapping[str, Any]) -> str:
     retries = data["retries"]
-    return f", {retries:,} of them retries" if retries else ""
+    return f", {retries:,} of them retries ({data['retry_share']:.1%})" if retries else ""
 
 
 def _by_reason(counts: Mapping[str, float]) -> str:
@@ -247,7 +291,7 @@ def slowest_hosts(
 def _slowest(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if not hosts:
         return []
-    rows = [["slowest hosts", "pages", "pending", "rate", "limit", "peak", "health"]]
+    rows = [["slowest hosts", "pages", "pending", "rate", "limit", "peak", "health", "condition"]]
     for key, host in slowest_hosts(hosts):
         rows.append(
             [
@@ -258,6 +302,15 @@ def _slowest(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{host['limit']:g}",
                 f"{host['in_flight_peak']:,}",
                 f"{host['health']:.0%}",
+                _condition(host),
             ]
         )
     return ["", *columns(rows, right=frozenset(range(1, 7)))]
+
+
+def _condition(host: Mapping[str, Any]) -> str:
+    word = printable(host["condition"], 20)
+    if word in ("throttled", "blocking"):
+        word = f"turning against us ({word})"
+    paused = (host["paused_until"] or 0.0) - time.time()
+    return f"{word}, paused for {human_seconds(paused)}" if paused > 0 else word

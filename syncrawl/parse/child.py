@@ -88,13 +88,11 @@ def _keep_apart() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     if hasattr(os, "sched_setaffinity"):
-        # The crawl may keep itself on one CPU. What this process may not use, the kernel leaves out.
+        # The crawl may keep itself on one CPU. The kernel leaves out what we may not use.
         try:
             os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
         except OSError:
             pass  # a sandbox forbids it; then it runs where the crawl runs
-    # The search path comes with PYTHONPATH and has everything twice by now.
-    sys.path[:] = dict.fromkeys(sys.path)
 
 
 def _take_pipes() -> tuple[Iterator[tuple[bytes, bytes]], Callable[[bytes], None]]:

@@ -9,15 +9,10 @@ a pool cannot end one of its processes without losing the others.
 
 from __future__ import annotations
 
-import mmap
-import os
-import select
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, cast
+from typing import Any
 
 import msgspec
 
@@ -25,27 +20,32 @@ from syncrawl.clock import Clock
 from syncrawl.errors import ConfigError, SyncrawlError
 from syncrawl.log import Log
 from syncrawl.parse import frames
+from syncrawl.parse.process import LEAVE_SECONDS, Child, Gone, Late, Nonsense
 from syncrawl.parse.work import Parts, Work
 
-# Seconds that a child may take to load its parsers, and attempts to start one for one page.
+# Seconds that a child may take to load its parsers, and attempts to have one for a page.
 START_SECONDS = 30.0
 ATTEMPTS = 3
-# Seconds that a child may take to end by itself, and a killed one to be gone.
-_LEAVE = 1.0
-# Seconds that a hung child may take to say where it hangs, and of silence after that.
-_CONFESS = 0.3
-_SILENCE = 0.05
-# Bytes kept of what a child writes to standard error, and how often that is logged.
-_MOST_HEARD = 8_192
+# How a child ends that is cut off: killed, by the question too where a parser took its handler
+# away, or not to be killed at once.
+_BY_US = (-signal.SIGKILL, -signal.SIGUSR1, None)
+# How often in a run what a child writes to standard error is logged.
 _MOST_TOLD = 20
-_CHUNK = 1 << 16
 
 
-class ParseTimeout(SyncrawlError):
+class ChildLost(SyncrawlError):
+    """A page cost its child; `stack` is the last that was heard of it, where it stood for one."""
+
+    def __init__(self, message: str, *, url: str | None = None, stack: str = "") -> None:
+        super().__init__(message, url=url)
+        self.stack = stack
+
+
+class ParseTimeout(ChildLost):
     """A page's parsers outlasted parse.deadline and were killed."""
 
 
-class ChildFailed(SyncrawlError):
+class ChildFailed(ChildLost):
     """A child died in a page, could not be started, or said what no child says."""
 
 
@@ -53,19 +53,15 @@ class ParserRaised(SyncrawlError):
     """A parser raised in the child; the message is what `work.told` made of that."""
 
 
-class _Late(Exception):
-    """The time is over."""
-
-
-class _Gone(Exception):
-    """The other end of a pipe is closed."""
+class _NoChild(Exception):
+    """There is no child for the page, and why; the page is not to blame."""
 
 
 class ChildKeeper:
     """At any time at most one child, which has at most one page.
 
-    `parsers` are names and the options for each. Raises ConfigError for options that cannot be
-    handed on. What a parser prints goes to the log.
+    `parsers` are names, `options` the table for each. What a parser prints goes to the log.
+    Raises ConfigError for options that cannot be handed on.
     """
 
     def __init__(
@@ -89,16 +85,17 @@ class ChildKeeper:
         self._deadline = deadline
         self._clock = clock
         self._log = log
+        # -P: the current directory is no place for programs; sys.path is handed on as it is.
         self._command = command or (sys.executable, "-P", "-m", "syncrawl.parse.child")
-        self._child: _Child | None = None
-        self._told = 0
-        # The parser that failed in, or last had, a page; "" for none.
+        self._child: Child | None = None
+        self._times_told = 0
+        # The parser that failed on the last page; "" for none.
         self.at = ""
 
     @property
     def longest(self) -> float:
-        """Seconds that `parse` can take at most, starting children included."""
-        return ATTEMPTS * (START_SECONDS + _LEAVE) + self._deadline + 2 * _LEAVE
+        """Seconds that `parse` takes at most, with all that can go wrong."""
+        return ATTEMPTS * (START_SECONDS + 2 * LEAVE_SECONDS) + self._deadline + 2 * LEAVE_SECONDS
 
     @property
     def pid(self) -> int | None:
@@ -106,37 +103,140 @@ class ChildKeeper:
         return self._child.process.pid if self._child else None
 
     def open(self) -> None:
-        """Start a child, without waiting for it."""
+        """Start a child, without waiting until it can be used."""
         try:
-            self._child = self._spawn()
-        except OSError as exc:
+            self._start()
+        except _NoChild as exc:
             # The first page tries again, and fails where that fails.
-            self._log.warning("cannot start a parser process", error=str(exc))
+            self._log.warning("no parser process", why=str(exc))
 
     def close(self) -> None:
         """Let the child end, or end it."""
         child, self._child = self._child, None
         if child is not None:
             child.leave()
-            self._tell(child)
+            self._tell(child, None)
 
     def parse(self, parts: Parts, body: bytes) -> Work:
         """What the child's parsers make of a page, within the deadline.
 
-        Raises ParseTimeout, ChildFailed, or ParserRaised; the next page is then parsed all the same.
+        Raises ParseTimeout, ChildFailed or ParserRaised; the next page is parsed all the same.
         """
         self.at = ""
         request = frames.encode_request(parts, body)
         why = ""
         for _ in range(ATTEMPTS):
-            child = None
             try:
                 child = self._ready()
-                return self._work(child, request, body, parts.url)
-            except _Gone:
-                # It died before it had this page, which is not to blame.
-                why = self._lose(child) or why
-            except (OSError, _NotReady) as exc:
+                reply = self._ask(child, request, body, parts.url)
+            except _NoChild as exc:
                 why = str(exc)
-        self._log.error("a parser process cannot be started", why=why, attempts=ATTEMPTS)
-        raise ChildFailed(f"parser process cannot be started: {why}", url=parts.url)
+                continue
+            if child.heard:
+                self._tell(child, parts.url)
+            return self._work_of(child, reply, parts.url)
+        self._log.error("a parser process cannot be had", why=why, attempts=ATTEMPTS, url=parts.url)
+        raise ChildFailed(f"no parser process: {why}", url=parts.url)
+
+    def _start(self) -> Child:
+        try:
+            self._child = child = Child(self._command, self._clock)
+        except (OSError, ValueError) as exc:
+            raise _NoChild(str(exc)) from exc
+        try:
+            child.send(self._setup, b"", self._clock.monotonic() + START_SECONDS)
+        except (Gone, Late) as exc:
+            raise _NoChild(self._end(child)) from exc
+        return child
+
+    def _ready(self) -> Child:
+        """The child, able to parse."""
+        child = self._child or self._start()
+        if child.ready:
+            return child
+        try:
+            reply = child.receive(self._clock.monotonic() + START_SECONDS)
+        except Late:
+            self._end(child)
+            raise _NoChild(f"it was not ready after {START_SECONDS:g} s") from None
+        except Gone:
+            how, said = self._end(child), child.last_words()
+            raise _NoChild(f"{how}: {said}" if said else how) from None
+        except Nonsense as exc:
+            self._end(child)
+            raise _NoChild(f"it said nonsense: {exc}") from None
+        if not isinstance(reply, frames.Ready):
+            self._end(child)
+            raise _NoChild(reply.error if isinstance(reply, frames.Failed) else "it said nonsense")
+        child.ready = True
+        return child
+
+    def _ask(self, child: Child, request: bytes, body: bytes, url: str) -> frames.Reply:
+        child.stage = frames.IDLE
+        until = self._clock.monotonic() + self._deadline
+        try:
+            child.send(request, body, until)
+            return child.receive(until)
+        except Late:
+            raise self._cut_off(child, url) from None
+        except Gone:
+            if child.stage == frames.IDLE:
+                raise _NoChild(self._end(child)) from None
+            raise self._lost(child, url) from None
+        except Nonsense as exc:
+            raise self._lost(child, url, f"parser process said nonsense ({exc})") from None
+        except BaseException:
+            # Whatever it was, the child is no longer where the next page could begin.
+            self._end(child)
+            raise
+
+    def _cut_off(self, child: Child, url: str) -> ChildLost:
+        """The deadline is over."""
+        child.confess()
+        lost = self._lost(child, url)
+        if child.process.returncode not in _BY_US:
+            # It was dead already, and a process that it left behind has kept the pipe open.
+            return lost
+        where = f"parser {self.at}" if self.at else "the parser process"
+        return ParseTimeout(
+            f"{where} was still at it after {self._deadline:g} s", url=url, stack=lost.stack
+        )
+
+    def _lost(self, child: Child, url: str, why: str = "") -> ChildFailed:
+        """The child is dead, or has to be; the next one is started at once."""
+        self.at = self._name_at(child)
+        how = self._end(child)
+        self.open()
+        why = why or f"parser process died ({how})"
+        return ChildFailed(why, url=url, stack=child.last_words())
+
+    def _work_of(self, child: Child, reply: frames.Reply, url: str) -> Work:
+        if isinstance(reply, frames.Failed):
+            self.at = reply.parser
+            raise ParserRaised(reply.error, url=url)
+        try:
+            if isinstance(reply, frames.Done):
+                return frames.work_of(reply)
+        except msgspec.DecodeError:
+            pass
+        raise self._lost(child, url, "parser process said nonsense")
+
+    def _name_at(self, child: Child) -> str:
+        index = child.stage - 1
+        return self._names[index] if 0 <= index < len(self._names) else ""
+
+    def _end(self, child: Child) -> str:
+        """Have no child; how it ended."""
+        self._child = None
+        child.kill()
+        return child.how()
+
+    def _tell(self, child: Child, url: str | None) -> None:
+        said = child.last_words()
+        if said and self._times_told < _MOST_TOLD:
+            self._times_told += 1
+            more = "" if self._times_told < _MOST_TOLD else "; nothing more of this is logged"
+            self._log.warning(f"a parser process wrote{more}", url=url, text=said)
+
+    def __repr__(self) -> str:
+        return f"ChildKeeper({', '.join(self._names)}; {self._child!r})"
