@@ -195,7 +195,7 @@ def gone(pid: int, seconds: float = PATIENCE) -> bool:
 def is_well(keeper: ChildKeeper) -> bool:
     """The next page is parsed, and in a process that lives."""
     (record,) = keeper.parse(parts("fine"), b"").records
-    return record["pid"] == keeper.pid
+    return bool(record["pid"] == keeper.pid)
 
 
 # -- the same as in a thread ----------------------------------------------------------------

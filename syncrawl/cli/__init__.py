@@ -28,13 +28,14 @@ COMMANDS = {
     "fetch": "fetch one URL through the real fetch stage",
     "parse": "the records and links a parser yields, as JSON",
     "plugins": "what is installed, and what does not load",
+    "retry-failed": "make failed URLs pending again, for the next run to try",
 }
 
 # Options that take the next word, so that finding the command steps over both.
 _VALUED = frozenset(
     (
         *("--set", "--max-pages", "--seconds", "--parser", "--config", "--content-type", "--url"),
-        *("-o", "--output"),
+        *("-o", "--output", "--class"),
     )
 )
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, words = find_command(words)
         if command == "":
             return _top(words)
-        module = import_module(f"syncrawl.cli.{command}")
+        module = import_module(f"syncrawl.cli.{command.replace('-', '_')}")
         parser = argparse.ArgumentParser(
             prog=f"syncrawl {command}", description=COMMANDS[command].capitalize()
         )
@@ -130,7 +131,7 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _top(words: list[str]) -> int:
     """The command line without a command: --help, --version, or a usage error."""
-    listed = "\n".join(f"  {name:<9}{summary}" for name, summary in COMMANDS.items())
+    listed = "\n".join(f"  {name:<14}{summary}" for name, summary in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="syncrawl",
         usage="syncrawl [COMMAND] [OPTIONS] CONFIG.toml",

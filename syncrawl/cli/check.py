@@ -98,7 +98,7 @@ def _described(config: Config) -> Iterator[tuple[str, str]]:
     yield "per host", f"{host.floor} to {host.ceiling} at once, {host.start} at first{rate}"
     yield (
         "workers",
-        f"{config.fetch.workers} fetch, {config.parse.workers} parse"
+        f"{config.fetch.workers} fetch, {config.parse.threads} parse"
         + (f" with {config.parse.processes} processes" if config.parse.processes else ""),
     )
 

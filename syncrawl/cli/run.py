@@ -40,6 +40,8 @@ class RunningCrawl(Protocol):
 
     def stop(self, reason: str) -> None: ...
 
+    def reload(self) -> None: ...
+
     def snapshot(self) -> Mapping[str, Any]: ...
 
     def hung(self) -> list[str]: ...
@@ -77,6 +79,7 @@ def run_command(args: argparse.Namespace, crawl_factory: CrawlFactory | None = N
             quiet=args.quiet,
             progress=not args.no_progress,
             crawl_factory=crawl_factory,
+            reread=lambda: load(args),
         )
 
 
@@ -88,6 +91,7 @@ def crawl_through(
     quiet: bool = False,
     progress: bool = True,
     crawl_factory: CrawlFactory | None = None,
+    reread: Callable[[], Config] | None = None,
 ) -> int:
     """Build the crawl, show it while it runs, sum it up; returns the exit code."""
     from syncrawl.observe.progress import choose_mode, start_progress
@@ -101,7 +105,7 @@ def crawl_through(
         from syncrawl.engine.crawl import Crawl
 
         crawl_factory = Crawl
-    crawl = crawl_factory(config, log=log, fresh=fresh)
+    crawl = crawl_factory(config, log=log, fresh=fresh, reread=reread)
     if stopper.attach(crawl):
         say("stopped before the start")
         return EXIT_SIGNAL
@@ -165,9 +169,11 @@ class Stopper:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM in the body."""
+        """Handle SIGINT and SIGTERM in the body, and SIGHUP, which asks for a reload."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle) for number in numbers}
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.reload)
         try:
             yield
         finally:
@@ -179,6 +185,11 @@ class Stopper:
         """Name the crawl to stop; True where a signal has come already."""
         self._crawl = crawl
         return self._first is not None
+
+    def reload(self, _number: int, _frame: FrameType | None) -> None:
+        """The handler of SIGHUP."""
+        if self._crawl is not None:
+            self._crawl.reload()
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """The signal handler."""

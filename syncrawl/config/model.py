@@ -241,7 +241,8 @@ class ParseConfig(Model, frozen=True, kw_only=True):
     """[parse]: the parse stage."""
 
     workers: Count = 2
-    # Child processes, one a worker; 0 = parse in the threads themselves.
+    # Child processes that parse, each with a thread of its own: they then take the place of
+    # `workers`; 0 = parse in the threads themselves.
     processes: Natural = 0
     # Seconds one page may take.
     deadline: Timeout = 30.0
@@ -250,6 +251,11 @@ class ParseConfig(Model, frozen=True, kw_only=True):
     options: dict[str, dict[str, Any]] = {}
     # Records and links one page may yield.
     max_items: Count = 1_000_000
+
+    @property
+    def threads(self) -> int:
+        """Threads of the parse stage."""
+        return self.processes or self.workers
 
 
 class QueuesConfig(Model, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ class Bounds:
     def __init__(self, config: Config) -> None:
         most = config.queues.bound(config.fetch.workers)
         seconds = config.queues.latency_seconds
-        workers = config.parse.workers
+        workers = config.parse.threads
         self._fetched = LatencyBound(seconds, workers=workers, least=workers, most=most)
         # One worker; but batches of a few items are what its commits are cheap by.
         self._inbox = LatencyBound(seconds, workers=1, least=max(workers, _BATCH), most=most)

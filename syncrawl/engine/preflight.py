@@ -84,8 +84,8 @@ def fit_workers(config: Config, limits: Limits | None = None) -> tuple[Config, l
     limits = limits or read_limits()
     wanted = config.fetch.workers
     children = config.parse.processes
-    # A child brings its own interpreter: one process, plus the thread that reads its pipe.
-    tasks = limits.tasks.left - TASKS_RESERVED - config.parse.workers - 2 * children
+    # A child is a process of its own, beside the thread that feeds it.
+    tasks = limits.tasks.left - TASKS_RESERVED - config.parse.threads - children
     descriptors = limits.descriptors.left * (1 - IDLE_SHARE) - DESCRIPTORS_RESERVED
     descriptors -= DESCRIPTORS_PER_PROCESS * children
     bounds = [(tasks, limits.tasks), (descriptors, limits.descriptors)]

@@ -43,6 +43,7 @@ from syncrawl.frontier.seen import SeenSet
 from syncrawl.limits.retry import RetryPolicy
 from syncrawl.log import Log
 from syncrawl.observe.metrics import MeteredQueue
+from syncrawl.parse.keeper import ChildKeeper
 from syncrawl.scope import Scope
 from syncrawl.store.files import real_path
 from syncrawl.urls import Canonicalizer, fingerprint
@@ -82,7 +83,7 @@ class Rooms:
         # Filled by fetch threads, emptied by parse threads. A lease takes a credit of its
         # bound, so the put never blocks; the end marks of the parse workers come on top.
         self.fetched: MeteredQueue[Fetched | None] = MeteredQueue(
-            bound + config.parse.workers, clock
+            bound + config.parse.threads, clock
         )
         self.inbox = CommitInbox(bound, clock)
         self.frontier = DiskFrontier(
@@ -179,7 +180,7 @@ class Rooms:
         self._memo = LinkMemo()
         # Every parse worker there has been: those that were replaced are among them.
         self.parse: list[ParseStep] = []
-        for _ in range(config.parse.workers):
+        for _ in range(config.parse.threads):
             self.new_parse_step()
         self._keys = keys
         self._bounds = Bounds(config)
@@ -195,8 +196,20 @@ class Rooms:
             NamedParser(name, registry.construct("parsers", name, options.get(name, {})))
             for name in config.parse.parsers
         ]
+        child = None
+        if config.parse.processes:
+            # The parsers above stay idle: making them here tells of bad options at the start.
+            child = ChildKeeper(
+                config.parse.parsers,
+                options,
+                max_items=config.parse.max_items,
+                deadline=config.parse.deadline,
+                clock=self.clock,
+                log=self.log,
+            )
         step = ParseStep(
             config,
+            child=child,
             parsers=parsers,
             canonicalizer=self.canonicalizer,
             memo=self._memo,

@@ -167,7 +167,7 @@ class Pressure:
     def _bottleneck(self) -> dict[str, Any]:
         workers = {
             "fetch_workers": self._config.fetch.workers,
-            "parse_workers": self._config.parse.workers,
+            "parse_workers": self._config.parse.threads,
         }
         if self._last is not None:
             return dict(bottleneck(self._first, self._last, **workers))

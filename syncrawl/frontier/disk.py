@@ -10,7 +10,7 @@ would cost more than the fetch (25 us each, against 6.5 us in bare SQLite).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from syncrawl.frontier.bytesdisk import open_cache
 from syncrawl.frontier.faults import damaged, translated
 from syncrawl.frontier.load import Loaded, load
 from syncrawl.frontier.model import Batch, Counts, Entry, QueueOf, host_of
+from syncrawl.frontier.revive import Again, rows_of, split_ends
 from syncrawl.frontier.rows import (
     FORMAT,
     MARKER,
@@ -324,6 +325,36 @@ class DiskFrontier:
             else:
                 self._fresh += bundle.count
         return touched
+
+    def revive(self, classes: Collection[str]) -> Iterator[int]:
+        """Make URLs pending again that failed with one of `classes` (any, where that is empty).
+
+        Yields how many after each transaction; none is lost where the caller stops in between.
+        """
+        for row in rows_of(self._cache):
+            with translated(self._directory):
+                again = split_ends(self._cache[row], classes)
+            if again.entries:
+                self._take_back(row, again)
+                yield len(again.entries)
+
+    def _take_back(self, row: str, again: Again) -> None:
+        bundles = self._pack(again.entries)
+        counts = self._counts.copy()
+        counts.failed -= len(again.entries)
+        counts.unfinished += len(again.entries)
+        with translated(self._directory), self._cache.transact():
+            for bundle in bundles:
+                self._cache.set(bundle.row, encode(bundle.entries))
+            if again.ends:
+                self._cache.set(row, encode(again.ends))
+            else:
+                self._cache.delete(row)
+            self._cache.set("counts", encode_json(counts))
+        self._counts = counts
+        if self._track_depth:
+            self._depths.update((entry.fp, entry.depth) for entry in again.entries)
+        self._file(bundles)
 
     # -- depths -----------------------------------------------------------------------
 
