@@ -35,7 +35,7 @@ from syncrawl.config.model import (
 )
 from syncrawl.engine.budget import RESERVATION, ByteBudget
 from syncrawl.engine.gates import HostMaker
-from syncrawl.engine.hosts import RobotsJob
+from syncrawl.engine.hosts import RobotsJob, Wants
 from syncrawl.engine.lease import Lease
 from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.route import RouteWatch
@@ -898,13 +898,13 @@ def test_a_low_window_is_wanted_once_until_it_is_refilled() -> None:
     leases = [bench.take() for _ in range(16)]
     assert bench.calls == 1
     bench.clock.advance(2.0)
-    assert bench.scheduler.take_wanted() == [("a", 16)]
+    assert bench.scheduler.take_wanted() == [("a", Wants(16))]
     leases += [bench.take() for _ in range(2)]
     assert bench.calls == 1
     assert bench.scheduler.take_wanted() == []
     bench.offer("a", 1, more=True, first=40)
     bench.clock.advance(2.0)
-    assert bench.scheduler.take_wanted() == [("a", 17)]
+    assert bench.scheduler.take_wanted() == [("a", Wants(17))]
     bench.offer("a", 0, more=False)
     bench.take_all()
     assert bench.scheduler.take_wanted() == []
@@ -918,7 +918,7 @@ def test_the_window_grows_with_the_pace_and_is_bounded() -> None:
     bench.clock.advance(0.5)
     bench.scheduler.take_wanted()
     bench.offer("a", 1, more=True, first=100)
-    assert bench.scheduler.room("a", 0) == 200 - 15, "two seconds of 100 a second"
+    assert bench.scheduler.wants("a", 0).room == 200 - 15, "two seconds of 100 a second"
 
 
 def test_a_host_that_has_run_dry_gives_its_place_to_another() -> None:
@@ -930,8 +930,8 @@ def test_a_host_that_has_run_dry_gives_its_place_to_another() -> None:
         bench.finish(lease)
     assert not bench.scheduler.is_loaded("a")
     assert bench.scheduler.is_loaded("b")
-    assert bench.scheduler.room("a", 0) == 0
-    assert bench.scheduler.room("b", 0) > 0
+    assert bench.scheduler.wants("a", 0).room == 0
+    assert bench.scheduler.wants("b", 0).room > 0
     bench.offer("b", 0, more=False)
     assert bench.scheduler.free_places() == 2
 
@@ -1292,7 +1292,7 @@ class World:
                 self.news.notify()
 
     def commit(self) -> None:
-        self.feed([(key, 1) for key in list(self.pending)[: self.settings.host.active]])
+        self.feed([(key, Wants(1)) for key in list(self.pending)[: self.settings.host.active]])
         while self.left:
             with self.news:
                 while not self.results and not self.called:
@@ -1307,11 +1307,11 @@ class World:
             self.feed(self.scheduler.take_wanted())
             places = max(0, self.scheduler.free_places())
             idle = [key for key in self.pending if not self.scheduler.is_loaded(key)]
-            self.feed([(key, 1) for key in idle[:places]])
+            self.feed([(key, Wants(1)) for key in idle[:places]])
         self.scheduler.close()
 
-    def feed(self, wanted: list[tuple[str, int]]) -> None:
-        for key, room in wanted:
+    def feed(self, wanted: list[tuple[str, Wants]]) -> None:
+        for key, (room, _) in wanted:
             queue_ = self.pending.get(key, [])
             given, rest = queue_[:room], queue_[room:]
             if rest:

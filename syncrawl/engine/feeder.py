@@ -7,6 +7,7 @@ scope, a page cap) ends here, and is written down with the next commit.
 from __future__ import annotations
 
 from syncrawl.clock import Clock
+from syncrawl.engine.hosts import Wants
 from syncrawl.engine.ledger import Ledger
 from syncrawl.engine.robots import RobotsStep
 from syncrawl.engine.scheduler import Scheduler
@@ -73,16 +74,15 @@ class Feeder:
 
     def refill(self, touched: set[str]) -> None:
         """Feed hosts that asked, those in `touched` that got URLs, and new hosts in free places."""
-        for key, room in self._scheduler.take_wanted():
-            self._feed(key, room)
+        for key, wants in self._scheduler.take_wanted():
+            self._feed(key, wants)
         touched |= self._frontier.ripen(self._clock.wall())
         for key in touched:
             best = self._frontier.best_priority(key)
-            room = 0 if best is None else self._scheduler.room(key, best)
-            if room:
-                self._feed(key, room)
+            if best is not None and (wants := self._scheduler.wants(key, best)).room:
+                self._feed(key, wants)
         for key in self._newcomers():
-            self._feed(key, 1)
+            self._feed(key, Wants(1))
 
     def _newcomers(self) -> list[str]:
         """Hosts to work on from now on: best priority first, as far as there are places."""
@@ -136,12 +136,12 @@ class Feeder:
             self._scheduler.unload(key)
             self._log.info("host has all its pages", host=key, max_pages_per_host=self._cap)
 
-    def _feed(self, key: str, room: int) -> None:
+    def _feed(self, key: str, wants: Wants) -> None:
         """Move entries of one host from the frontier to the scheduler."""
         if self._cap and self._ledger.host(key).pages >= self._cap:
             self.retired.add(key)
             return
-        entries = self._frontier.take(key, room)
+        entries = self._frontier.take(key, wants.room, wants.above)
         verdict = self._scheduler.verdict(key)
         if verdict is not None:
             self.fail(entries, verdict)

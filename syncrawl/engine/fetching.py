@@ -20,7 +20,8 @@ from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.watch import GRACE, WorkWatch
 from syncrawl.errors import FetchError
-from syncrawl.fetch.gateway import Gateway
+from syncrawl.fetch.challenge import Challenges
+from syncrawl.fetch.gateway import Gateway, GatewayError
 from syncrawl.fetch.robots import ALLOW_ALL
 from syncrawl.fetch.target import location
 from syncrawl.frontier.model import host_of
@@ -88,7 +89,9 @@ class Exchanger:
         try:
             response = self._fetcher.fetch(request, lambda: self._scheduler.readmit(lease))
         except FetchError as exc:
-            raise gateway.blame(exc) if gateway else exc from None
+            if gateway is None:
+                raise
+            raise gateway.blame(url, exc) from None
         return gateway.unwrap(url, response) if gateway else response
 
     def _may_be_private(self, url: str) -> bool:
@@ -133,8 +136,7 @@ class FetchStep:
         self._log = log
         self._watch = watch
         self._route = route
-        self._recognisers = recognisers
-        self._broken: set[str] = set()  # recognisers that have raised
+        self._challenges = Challenges(recognisers, log)
         self._addresses = addresses
         self._max_redirects = config.fetch.max_redirects
         self._obey = config.robots.obey
@@ -192,6 +194,8 @@ class FetchStep:
                 result.detail = exc.message
                 result.final = not exc.retryable
                 result.wire_bytes += exc.wire_bytes
+                if isinstance(exc, GatewayError):
+                    result.retry_after = self._retry_after(exc.retry_after)
                 break
             result.wire_bytes += response.wire_bytes
             result.latency = response.latency
@@ -211,28 +215,16 @@ class FetchStep:
         result.detail = str(response.status)
         gateway = self._exchanger.gateway
         result.final = gateway is not None and gateway.has_tried(response.status)
-        challenge = self._challenge(response)
+        challenge = self._challenges.name_of(response)
         if challenge is not None:
             result.outcome, result.detail = "challenge", challenge
         if result.is_page:
             result.response = response
         elif result.outcome in ("throttled", "challenge"):
-            value = response.headers.get("retry-after")
-            result.retry_after = self._retry.retry_after(value, self._clock.wall())
+            result.retry_after = self._retry_after(response.headers.get("retry-after"))
 
-    def _challenge(self, response: Response) -> str | None:
-        """Who asks for a human in place of answering, if anybody does."""
-        for name, recogniser in self._recognisers:
-            try:
-                found = recogniser.recognise(response.status, response.headers, response.body)
-            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
-                if name not in self._broken:
-                    self._broken.add(name)
-                    self._log.error("challenge recogniser failed", name=name, error=repr(exc))
-                continue
-            if found is not None:
-                return str(found)
-        return None
+    def _retry_after(self, value: str | None) -> float | None:
+        return self._retry.retry_after(value, self._clock.wall())
 
     def _follow(self, result: Fetched, url: str, location: str) -> str | None:
         """The URL to ask for next on this slot, or None with the outcome in `result`."""

@@ -9,6 +9,7 @@ import enum
 import heapq
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from syncrawl.api import RobotsRules
 from syncrawl.frontier.model import Entry
@@ -46,6 +47,13 @@ class Lookup(enum.Enum):
     DUE = "due"
     ASKED = "asked"  # a worker is at it; nothing else is leased
     FAILED = "failed"  # one exchange goes through a gate of its own, then it is due again
+
+
+class Wants(NamedTuple):
+    """About how many entries, and only those above a priority, where one is given."""
+
+    room: int
+    above: int | None = None
 
 
 class Origin:
@@ -211,16 +219,12 @@ class Host:
         return best
 
     @property
-    def room(self) -> int:
-        """How many entries the window would take now.
-
-        One that is full of less than what waits on disk takes as much again.
-        """
-        size = self.depth
-        room = self.target - size
-        if self.outranked:
-            room = max(room, min(self.target, 2 * self.target - size))
-        return max(0, room)
+    def wants(self) -> Wants:
+        """What the window would take now: what it lacks, or what goes before all it has."""
+        room = self.target - self.depth
+        if room > 0:
+            return Wants(room)
+        return Wants(self.target, -self.window[0][0]) if self.outranked else Wants(0)
 
     @property
     def outranked(self) -> bool:

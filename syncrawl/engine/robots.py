@@ -7,10 +7,10 @@ its rules are here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from syncrawl.api import Response, RobotsEngine, RobotsRules
+from syncrawl.api import ChallengeRecogniser, Response, RobotsEngine, RobotsRules
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
@@ -20,6 +20,7 @@ from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.watch import WorkWatch
 from syncrawl.errors import FetchError
+from syncrawl.fetch.challenge import Challenges
 from syncrawl.fetch.robots import RobotsEntry, rules_for_status
 from syncrawl.fetch.target import location
 from syncrawl.frontier.model import Entry, host_of, origin_of
@@ -57,6 +58,7 @@ class RobotsStep:
         on_notes: Callable[[], None],
         watch: WorkWatch,
         route: RouteWatch,
+        recognisers: Sequence[tuple[str, ChallengeRecogniser]] = (),
     ) -> None:
         self._config = config.robots
         self._user_agent = config.crawl.user_agent
@@ -72,6 +74,7 @@ class RobotsStep:
         self._on_notes = on_notes
         self._watch = watch
         self._route = route
+        self._challenges = Challenges(recognisers, log)
 
     def run(self, lease: Lease) -> bool:
         """Make the exchange of a robots lease and settle it; False where the watch has done so."""
@@ -83,19 +86,19 @@ class RobotsStep:
         kept: RobotsEntry | None = None
         try:
             response, moved = self._get(lease, job)
-            if response is not None:
-                outcome = outcome_of_status(response.status)
-                if outcome == "throttled":
-                    value = response.headers.get("retry-after")
-                    retry_after = self._retry.retry_after(value, self._clock.wall())
+            outcome = self._outcome(response)
+            if response is not None and outcome in ("throttled", "challenge"):
+                value = response.headers.get("retry-after")
+                retry_after = self._retry.retry_after(value, self._clock.wall())
+            # A challenge says nothing of the rules, whatever its status.
+            if response is not None and outcome != "challenge":
                 kept = RobotsEntry(
                     origin=job.origin,
                     fetched_at=self._clock.wall(),
                     status=response.status,
                     body=response.body if outcome == "2xx" else b"",
                 )
-            else:
-                outcome = "redirect"
+            self._route.note(outcome, "", final=False)
         except FetchError as exc:
             outcome = outcome_of_error(exc)
             self._route.note(outcome, exc.message, final=not exc.retryable)
@@ -191,6 +194,13 @@ class RobotsStep:
             if not self._scheduler.readmit(lease, target.spelling):
                 return None, RobotsJob(job.origin, target.spelling, hops)
             url = target.spelling
+
+    def _outcome(self, response: Response | None) -> str:
+        if response is None:
+            return "redirect"
+        if self._challenges.name_of(response) is not None:
+            return "challenge"
+        return outcome_of_status(response.status)
 
     def _apply(
         self, job: RobotsJob, outcome: str, moved: RobotsJob | None, kept: RobotsEntry | None

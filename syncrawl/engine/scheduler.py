@@ -18,7 +18,7 @@ from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.endgame import Endgame
-from syncrawl.engine.hosts import LOWEST, Host, Lookup, RobotsJob
+from syncrawl.engine.hosts import LOWEST, Host, Lookup, RobotsJob, Wants
 from syncrawl.engine.judge import Judge
 from syncrawl.engine.lease import Lease
 from syncrawl.engine.machines import MachineGate, Machines
@@ -330,30 +330,30 @@ class Scheduler:
                 host.pages += 1
                 self._pages += 1
 
-    def take_wanted(self) -> list[tuple[str, int]]:
-        """Hosts whose window runs low, and how many entries each would take."""
+    def take_wanted(self) -> list[tuple[str, Wants]]:
+        """Hosts whose window runs low, or lacks what should go first, and what each would take."""
         with self._lock:
             now = self._clock.monotonic()
             wanted = []
             for key in self._wanted:
                 host = self._hosts[key]
                 host.resize(now)
-                wanted.append((key, max(1, host.room)))
+                wanted.append((key, host.wants))
             self._wanted.clear()
             return wanted
 
-    def room(self, key: str, best_cold: int) -> int:
-        """Entries the loaded host `key` would take now; 0 where it is not loaded.
+    def wants(self, key: str, best_cold: int) -> Wants:
+        """What the loaded host `key` would take now; nothing where it is not loaded.
 
         The frontier has some of priority `best_cold` at best.
         """
         with self._lock:
             host = self._hosts.get(key)
             if host is None or not host.loaded:
-                return 0
+                return Wants(0)
             host.more = True
             host.best_cold = best_cold
-            return host.room
+            return host.wants
 
     def is_loaded(self, key: str) -> bool:
         with self._lock:
@@ -420,6 +420,11 @@ class Scheduler:
     def saturated(self) -> bool:
         """True while workers wait for room in the `fetched` queue."""
         return self._waiters.waiting["credit"] > 0
+
+    @property
+    def exchanging(self) -> int:
+        """Exchanges under way."""
+        return self._exchanging
 
     @property
     def unsettled(self) -> int:
@@ -578,7 +583,7 @@ class Scheduler:
         """Ask for a refill where the window runs low, or of what would go before it."""
         if not host.more or host.wanted:
             return
-        if host.depth <= host.target // 2 or (host.outranked and host.room):
+        if host.depth <= host.target // 2 or host.outranked:
             host.wanted = True
             self._wanted.add(host.key)
 

@@ -131,7 +131,7 @@ class Pressure:
         waited = rooms.scheduler.waited()
         blocked = round(waited["credit"] + waited["bytes"], 6)
         fetch = {
-            "depth": rooms.scheduler.leased,
+            "depth": rooms.scheduler.exchanging,
             "oldest_age": round(rooms.scheduler.oldest_lease_age(), 6),
             "blocked_put_seconds": 0.0,
             "starved_get_seconds": round(sum(waited[name] for name in _STARVED), 6),

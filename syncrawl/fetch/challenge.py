@@ -1,66 +1,88 @@
 """Tells challenge pages ("prove that you are human") from the pages that were asked for.
 
-Any thread; pure. A table of facts: what the common bot managers send in place of a page. Pages
-that merely use such a service, or hold a captcha in a form, must not be taken for one: on a
-2xx answer only a header that says so, or a short page that is nothing else, counts.
+Any thread; imports the API types and the log. A table of facts: what the common bot managers
+send in place of a page. Pages that merely use such a service, or hold a captcha in a form, must
+not be taken for one. Plain denials are not in it: no later try helps against them, and the status
+says what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from syncrawl.api import ChallengeRecogniser, Headers
+from syncrawl.api import ChallengeRecogniser, Headers, Response
+from syncrawl.log import Log
 
-# Statuses that challenges come with beside 200; a page of another one is not looked at.
-_REFUSING = frozenset({202, 401, 403, 405, 429, 503})
-# How much of a body is searched, and how long a 2xx page may be that is nothing but a challenge.
+# What challenges come with, beside 2xx; an answer of any other status is not looked at.
+_REFUSING = frozenset({401, 403, 405, 428, 429, 503})
+_PLAIN = frozenset({403, 429, 503})
+# Bytes of a body that are searched, and the longest page that can be a challenge and nothing else.
 _SEARCHED = 16_384
-_SHORT = 16_384
+# Links on a page that is nothing else: to the bot manager, to its help.
+_FEW_LINKS = 4
 
 
-class _Sign(NamedTuple):
-    """One bot manager's mark: a header whose value holds `value`, or `text` in the body.
+class _Header(NamedTuple):
+    """A header whose value holds `value`, lower case; `statuses` None = 2xx as well."""
 
-    `alone`: the text is found only on pages that are challenges, whatever their status.
+    header: str
+    value: str
+    name: str
+    statuses: frozenset[int] | None = None
+
+
+class _Text(NamedTuple):
+    """A literal in the body of an answer of one of `statuses`.
+
+    `pages`: on bare 2xx pages too, since no page but a challenge holds it. `bare`: only on bare
+    pages, since others hold it for a form of their own.
     """
 
+    text: bytes
     name: str
-    header: str = ""
-    value: str = ""
-    text: bytes = b""
-    alone: bool = False
+    statuses: frozenset[int] = _REFUSING
+    pages: bool = False
+    bare: bool = False
 
 
+# Cloudflare, AWS and Vercel document theirs as the way to tell a challenge.
 _HEADERS = (
-    _Sign("cloudflare", header="cf-mitigated", value="challenge"),
-    _Sign("aws-waf", header="x-amzn-waf-action", value="challenge"),
-    _Sign("aws-waf", header="x-amzn-waf-action", value="captcha"),
-    _Sign("vercel", header="x-vercel-mitigated", value="challenge"),
-    _Sign("vercel", header="x-vercel-mitigated", value="deny"),
-    _Sign("vercel", header="x-vercel-challenge-token"),
-    _Sign("kasada", header="x-kpsdk-ct"),
+    _Header("cf-mitigated", "challenge", "cloudflare"),
+    _Header("x-amzn-waf-action", "challenge", "aws-waf"),
+    _Header("x-amzn-waf-action", "captcha", "aws-waf"),
+    _Header("x-vercel-mitigated", "challenge", "vercel"),
+    # Those who passed have it on their pages too.
+    _Header("x-kpsdk-ct", "", "kasada", frozenset({403, 429})),
 )
-# Looked for on refusing answers; with `alone` on short 2xx pages too.
 _TEXTS = (
-    _Sign("cloudflare", text=b"/cdn-cgi/challenge-platform/"),
-    _Sign("cloudflare", text=b"window._cf_chl_opt", alone=True),
-    _Sign("datadome", text=b"captcha-delivery.com", alone=True),
-    _Sign("human", text=b"px-captcha", alone=True),
-    _Sign("imperva", text=b"_Incapsula_Resource", alone=True),
-    _Sign("akamai", text=b"errors.edgesuite.net"),
-    _Sign("akamai", text=b"sec-if-cpt-container", alone=True),
-    _Sign("sucuri", text=b"sucuri_cloudproxy_js", alone=True),
-    _Sign("sucuri", text=b"Sucuri WebSite Firewall - Access Denied"),
-    _Sign("ddos-guard", text=b"/.well-known/ddos-guard/", alone=True),
-    _Sign("aws-waf", text=b"awsWafCookieDomainList", alone=True),
-    _Sign("kasada", text=b"/149e9513-01fa-4fb0-aad4-566afd725d1b/", alone=True),
-    _Sign("google", text=b"unusual traffic from your computer network"),
-    _Sign("captcha", text=b"challenges.cloudflare.com/turnstile"),
-    _Sign("captcha", text=b"hcaptcha.com/1/api.js"),
-    _Sign("captcha", text=b"google.com/recaptcha/"),
+    # Not /cdn-cgi/challenge-platform/ alone: Cloudflare puts a script from there into any page.
+    _Text(b"window._cf_chl_opt", "cloudflare", pages=True),
+    _Text(b"/orchestrate/chl_page/", "cloudflare"),
+    _Text(b"window.gokuProps", "aws-waf", pages=True),
+    _Text(b".captcha-delivery.com/", "datadome", pages=True),
+    _Text(b'content="px-captcha"', "human", pages=True),
+    _Text(b"px-captcha", "human"),
+    # Not _Incapsula_Resource alone: every page behind Imperva may load a script from there.
+    _Text(b"Incapsula incident ID", "imperva", pages=True),
+    _Text(b"/_Incapsula_Resource", "imperva", bare=True),
+    _Text(b"sec-if-cpt-container", "akamai", pages=True),
+    _Text(b'"sec-cp-challenge"', "akamai", frozenset({428, 429})),
+    _Text(b"sucuri_cloudproxy_js", "sucuri", pages=True),
+    _Text(b"/.well-known/ddos-guard/", "ddos-guard", pages=True),
+    _Text(b"/149e9513-01fa-4fb0-aad4-566afd725d1b/", "kasada"),
+    _Text(b"/vercel/security/", "vercel"),
+    _Text(b"/__qrator/qauth", "qrator", pages=True),
+    _Text(b'window["bobcmn"]', "f5", pages=True),
+    _Text(b"/.within.website/x/cmd/anubis/", "anubis", pages=True),
+    _Text(b"/git/go-away/cmd/go-away/", "go-away", pages=True),
+    _Text(b"unusual traffic from your computer network", "google", _PLAIN),
+    _Text(b"challenges.cloudflare.com/turnstile", "captcha", _PLAIN, bare=True),
+    _Text(b"hcaptcha.com/1/api.js", "captcha", _PLAIN, bare=True),
+    _Text(b"google.com/recaptcha/", "captcha", _PLAIN, bare=True),
+    _Text(b"recaptcha.net/recaptcha/", "captcha", _PLAIN, bare=True),
 )
-_ALONE = tuple(sign for sign in _TEXTS if sign.alone)
+_ON_PAGES = tuple(sign for sign in _TEXTS if sign.pages)
 _MARKED = frozenset(sign.header for sign in _HEADERS)
 
 
@@ -74,26 +96,85 @@ class KnownChallenges:
             return None
         for name, value in headers.pairs():
             if name.lower() in _MARKED:
-                found = _by_header(name.lower(), value.lower())
+                found = _by_header(status, name.lower(), value.lower())
                 if found is not None:
                     return found
-        if not refusing and len(body) > _SHORT:
-            return None
-        start = body[:_SEARCHED]
-        for sign in _TEXTS if refusing else _ALONE:
-            if sign.text in start:
-                return sign.name
-        return None
+        return _refusal(status, body) if refusing else _page(body)
 
     def __repr__(self) -> str:
         return f"<KnownChallenges {len(_HEADERS) + len(_TEXTS)} signs>"
 
 
-def _by_header(name: str, value: str) -> str | None:
+def _by_header(status: int, name: str, value: str) -> str | None:
     for sign in _HEADERS:
         if sign.header == name and sign.value in value:
+            return sign.name if sign.statuses is None or status in sign.statuses else None
+    return None
+
+
+def _refusal(status: int, body: bytes) -> str | None:
+    for sign in _TEXTS:
+        if status not in sign.statuses or body.find(sign.text, 0, _SEARCHED) < 0:
+            continue
+        if not sign.bare or _is_bare(body):
             return sign.name
     return None
+
+
+def _page(body: bytes) -> str | None:
+    if not _is_bare(body):
+        return None
+    for sign in _ON_PAGES:
+        if sign.text in body:
+            return sign.name
+    return None
+
+
+def _is_bare(body: bytes) -> bool:
+    """Whether a page is short, leads nowhere and asks for no login: most are not, soon seen."""
+    return (
+        len(body) <= _SEARCHED
+        and body[:64].lstrip()[:1] == b"<"
+        and not _leads_on(body)
+        and b'type="password"' not in body
+    )
+
+
+def _leads_on(body: bytes) -> bool:
+    # Not count(): most pages show their fifth link long before their end.
+    place = -1
+    for _ in range(_FEW_LINKS + 1):
+        place = body.find(b"<a ", place + 1)
+        if place < 0:
+            return False
+    return True
+
+
+class Challenges:
+    """Asks the recognisers in order; one that raises is logged once and counts as no hit."""
+
+    def __init__(self, recognisers: Sequence[tuple[str, ChallengeRecogniser]], log: Log) -> None:
+        self._recognisers = tuple(recognisers)
+        self._log = log
+        # Written without a lock: at worst two threads log the same name.
+        self._broken: set[str] = set()
+
+    def name_of(self, response: Response) -> str | None:
+        """The challenge that a final answer is, or None."""
+        for name, recogniser in self._recognisers:
+            try:
+                found = recogniser.recognise(response.status, response.headers, response.body)
+            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+                if name not in self._broken:
+                    self._broken.add(name)
+                    self._log.error("challenge recogniser failed", name=name, error=repr(exc))
+                continue
+            if found is not None:
+                return str(found)
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Challenges {', '.join(name for name, _ in self._recognisers) or 'none'}>"
 
 
 def known_challenges(_options: Mapping[str, Any]) -> ChallengeRecogniser:

@@ -225,8 +225,11 @@ def _send(connection: Connection, method: str, kwargs: Mapping[str, Any]) -> Non
     connection._response_options = _Options(
         method, kwargs.get("preload_content", True), kwargs.get("decode_content", True)
     )  # type: ignore[assignment]
+    data = head.encode("latin-1")
     exchange.phase = "send"
-    sock.sendall(head.encode("latin-1"))
+    # Not after the call: it comes back only once this thread has the interpreter lock again.
+    exchange.sent_at = exchange.clock.monotonic()
+    sock.sendall(data)
 
 
 class _Options(NamedTuple):
@@ -239,7 +242,7 @@ class _Options(NamedTuple):
 
 
 def _answer(connection: Connection) -> RawBody:
-    current_exchange().is_sent()
+    current_exchange().phase = "headers"
     options = connection._response_options
     connection._response_options = None
     return receive(connection, options)

@@ -1,7 +1,8 @@
 """A scraping API in between: what is asked of it, and whose answer it is that comes back.
 
 Any thread; pure. Its own refusals are told from the target's, since they slow different
-things down: its own move the one limit on all requests, the target's that host's.
+things down: its own move the one limit on all requests, the target's that host's. Its URL
+holds a key as a rule, so nothing that leaves here names it.
 """
 
 from __future__ import annotations
@@ -16,67 +17,89 @@ THROTTLED = "gateway_throttled"
 EXHAUSTED = "gateway_exhausted"
 REFUSED = "gateway_refused"
 FAILED = "gateway_failed"
-UNREACHABLE = "gateway_unreachable"
 
 # Statuses by which a server refuses the one who asks: a key that is wrong or missing.
 _AUTH = frozenset({401, 403, 407})
-# Failures of a target that the gateway has tried again itself.
-_TRIED = frozenset({408, 425, 500, 502, 504})
+# Failures that are no failure to reach the gateway: the target's body, and our proxy before it.
+_NOT_ITS_OWN = frozenset({"too_large", "decode", "proxy"})
+# Failures whose message comes from the system and tells the operator why.
+_TELLING = frozenset({"connect", "connection", "dns", "incomplete", "timeout", "tls"})
+
+
+class GatewayError(FetchError):
+    """The gateway's own word, or none from it; `retry_after` is its field as it came."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        outcome: str,
+        url: str,
+        retry_after: str | None = None,
+        wire_bytes: int = 0,
+    ) -> None:
+        super().__init__(
+            f"the gateway {message}", outcome=outcome, ours=True, url=url, wire_bytes=wire_bytes
+        )
+        self.retry_after = retry_after
 
 
 class Gateway:
     """Wraps targets into requests to the gateway, and unwraps what it answers."""
 
     def __init__(self, config: GatewayConfig) -> None:
-        self._before, _, self._after = config.url.partition("{url}")
+        self._template = config.url
         self._throttled = frozenset(config.throttled_status)
         self._exhausted = frozenset(config.exhausted_status)
         self._header = config.target_status_header
 
     def wrap(self, url: str) -> str:
         """What to ask the gateway for; RFC 3986 section 2.1: nothing in `url` is left as it is."""
-        return self._before + quote(url, safe="") + self._after
+        return self._template.replace("{url}", quote(url, safe=""))
 
     def unwrap(self, url: str, response: Response) -> Response:
         """The target's answer to a request for `url`.
 
-        Raises FetchError where it is the gateway's own: "gateway_throttled", "gateway_exhausted",
-        "gateway_refused" (our key or plan) or "gateway_failed".
+        Raises GatewayError where it is the gateway's own: "gateway_throttled",
+        "gateway_exhausted", "gateway_refused" (our key or plan) or "gateway_failed".
         """
         status: int | None = response.status
         if self._header and self._header in response.headers:
             status = _status(response.headers[self._header])
+            if status is None:
+                raise _own(url, response, FAILED, "answered with an unreadable target status")
         elif response.status in self._throttled:
-            raise _own("asks for fewer requests at once", THROTTLED)
+            raise _own(url, response, THROTTLED, "asks for fewer requests at once")
         elif response.status in self._exhausted:
-            raise _own(f"says that the quota is used up ({response.status})", EXHAUSTED)
+            raise _own(url, response, EXHAUSTED, "says that the quota is used up")
         elif self._header and response.status in _AUTH:
-            raise _own(f"refused the request ({response.status})", REFUSED)
+            raise _own(url, response, REFUSED, "refused the request")
         elif self._header:
-            status = None
-        if status is None:
-            raise _own(f"answered {response.status} without the target's status", FAILED)
+            raise _own(url, response, FAILED, "answered without the target's status")
         response.url = url
         response.status = status
         response.latency = None  # says nothing of the target
         return response
 
     @staticmethod
-    def blame(error: FetchError) -> FetchError:
-        """A failed exchange with the gateway, which is no failure of the target's."""
-        if error.ours:
+    def blame(url: str, error: FetchError) -> FetchError:
+        """The failure to fetch `url`, where the exchange with the gateway brought no answer."""
+        if error.ours or error.outcome in _NOT_ITS_OWN:
+            error.url, error.host = url, None
             return error
-        failure = _own(f"could not be asked: {error.outcome}", FAILED)
-        failure.wire_bytes = error.wire_bytes
-        return failure
+        why = error.message if error.outcome in _TELLING else error.outcome
+        return GatewayError(
+            f"could not be asked: {why}", outcome=FAILED, url=url, wire_bytes=error.wire_bytes
+        )
 
     @staticmethod
     def has_tried(status: int) -> bool:
         """True for a target's failure that the gateway has tried again already."""
-        return status in _TRIED or status >= 505
+        # 503 asks for a slower pace, and the host's gate is told so like for 429.
+        return status in (408, 425) or (status >= 500 and status != 503)
 
     def __repr__(self) -> str:
-        return "<Gateway>"  # its URL holds a key
+        return "<Gateway>"
 
 
 def _status(text: str) -> int | None:
@@ -86,5 +109,11 @@ def _status(text: str) -> int | None:
     return None
 
 
-def _own(message: str, outcome: str) -> FetchError:
-    return FetchError(f"the gateway {message}", outcome=outcome, ours=True)
+def _own(url: str, response: Response, outcome: str, message: str) -> GatewayError:
+    return GatewayError(
+        f"{message} ({response.status})",
+        outcome=outcome,
+        url=url,
+        retry_after=response.headers.get("retry-after"),
+        wire_bytes=response.wire_bytes,
+    )

@@ -135,11 +135,13 @@ class QueueIndex:
         self._chill(bundle)
         return True
 
-    def pop(self, name: str) -> Bundle | None:
-        """The queue's best bundle, which is taken from now on."""
+    def pop(self, name: str, above: int | None = None) -> Bundle | None:
+        """The queue's best bundle, taken from now on; None where its priority is not `above`."""
         queue = self._queues.get(name)
         bundle = queue.best() if queue else None
         if queue is None or bundle is None:
+            return None
+        if above is not None and bundle.priority <= above:
             return None
         heapq.heappop(queue.cold)
         bundle.taken = True

@@ -381,10 +381,10 @@ class DiskFrontier:
 
     # -- taking -----------------------------------------------------------------------
 
-    def take(self, queue: str, limit: int) -> list[Entry]:
+    def take(self, queue: str, limit: int, above: int | None = None) -> list[Entry]:
         taken: list[Entry] = []
         while len(taken) < limit:
-            bundle = self._index.pop(queue)
+            bundle = self._index.pop(queue, above)
             if bundle is None:
                 break
             taken.extend(self._unpack(bundle))

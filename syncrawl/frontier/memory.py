@@ -74,8 +74,10 @@ class MemoryFrontier:
         self._counts = counts
         return {queue for queue in touched if queue is not None}
 
-    def take(self, queue: str, limit: int) -> list[Entry]:
+    def take(self, queue: str, limit: int, above: int | None = None) -> list[Entry]:
         cold = sorted(self._cold.get(queue, []), key=_best_first)
+        if above is not None:
+            cold = [entry for entry in cold if entry.priority > above]
         return self._hand_out(cold[:limit])
 
     def take_all(self, queue: str) -> list[Entry]:

@@ -165,10 +165,11 @@ class Frontier(Protocol):
         """
         ...
 
-    def take(self, queue: str, limit: int) -> list[Entry]:
+    def take(self, queue: str, limit: int, above: int | None = None) -> list[Entry]:
         """About `limit` entries to work on, and no fewer where there are as many.
 
-        Best priority first, then in the order of their commits; they stay unfinished.
+        Best priority first, then in the order of their commits; with `above`, only those of
+        a higher priority than that. They stay unfinished.
         """
         ...
 

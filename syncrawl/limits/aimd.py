@@ -81,10 +81,13 @@ class AimdLimiter:
         """
         if admitted_at <= self._last_cut:
             return False
+        # Requests overtake each other on the way: the last but one may be what went beyond.
+        if level == int(self.limit) - 1:
+            level += 1
+        self.refused = max(level, self.floor + 1)
         self._last_cut = now
         self.limit = max(float(self.floor), self.limit / 2.0)
         self.cuts += 1
-        self.refused = max(level, self.floor + 1)
         self._resting_since = self._tried_at = None
         return True
 
