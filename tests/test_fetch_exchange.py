@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
+import statistics
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +19,17 @@ from syncrawl.api import FetchError, Headers
 from syncrawl.errors import ConfigError
 from syncrawl.fetch.transport import Urllib3Fetcher
 from syncrawl.testing import FakeClock
-from tests.fetching import both_clients, failure, fetch, fetching, request
-from tests.servers import CLOSE, RESET, SILENT, ScriptServer, head, ok, read_head
+from tests.fetching import TOTAL, both_clients, failure, fetch, fetching, request
+from tests.servers import (
+    CLOSE,
+    RESET,
+    SILENT,
+    ScriptServer,
+    head,
+    make_certificate,
+    ok,
+    read_head,
+)
 
 pytestmark = both_clients
 
@@ -543,3 +557,120 @@ def test_the_fetcher_tells_its_state(client: Client) -> None:
         fetcher.fetch(request(server.url()))
         assert "1 origins" in repr(fetcher)
     assert isinstance(fetcher, Urllib3Fetcher) == (client is Urllib3Fetcher)
+
+
+# Latency: the host's share of the time to the first byte
+
+ELSEWHERE = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    sock, _ = server.accept()
+    while head := sock.recv(4096):
+        time.sleep(float(head.split(b" ")[1][1:]))
+        sock.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+"""
+"""A server in a process of its own: our interpreter lock must not be its lock too."""
+
+HELD = 0.05
+"""Seconds that a busy thread keeps the interpreter lock, once it has it."""
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    command = [sys.executable, "-c", ELSEWHERE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        process.kill()
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Two threads that fight for the interpreter lock."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    interval = sys.getswitchinterval()
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    sys.setswitchinterval(HELD)
+    try:
+        for thread in threads:
+            thread.start()
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        for thread in threads:
+            thread.join(TOTAL)
+
+
+def latencies(client: Client, url: str) -> tuple[list[float], list[float]]:
+    """Of nine exchanges on one connection: latency, and time to the first byte."""
+    with fetching(client) as fetcher:
+        found = [fetcher.fetch(request(url)) for _ in range(9)]
+    return [one.latency for one in found], [one.ttfb for one in found]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when data has arrived")
+@pytest.mark.usefixtures("busy")
+def test_our_own_lateness_is_not_the_hosts(client: Client, elsewhere: str) -> None:
+    # Even a quick host takes long enough for the lock to be gone when it answers.
+    seconds, ttfb = latencies(client, f"{elsewhere}/0.02")
+    assert statistics.median(ttfb) > 0.02 + HELD / 2, "the lock was held, or this shows nothing"
+    assert statistics.median(seconds) < 0.02 + HELD / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when data has arrived")
+@pytest.mark.usefixtures("busy")
+def test_a_slow_hosts_lateness_is_its_own(client: Client, elsewhere: str) -> None:
+    """Whenever this thread came to notice that the request had gone out."""
+    seconds, _ = latencies(client, f"{elsewhere}/0.1")
+    assert 0.09 < min(seconds) < 0.1 + HELD
+
+
+def test_a_host_that_waits_is_slow(client: Client) -> None:
+    with ScriptServer({"/": [0.1, ok()]}) as server:
+        seconds, _ = latencies(client, server.url())
+    assert 0.09 < min(seconds) < 0.2
+
+
+def test_a_body_that_takes_its_time_is_no_latency(client: Client) -> None:
+    size = 300_000
+    script = [head(f"Content-Length: {size}") + b"x", 0.3, b"x" * (size - 1)]
+    with ScriptServer({"/": script}) as server:
+        response = fetch(client, server.url())
+    assert response.elapsed > 0.3
+    assert response.latency is not None
+    assert response.latency < 0.2
+
+
+def test_a_handshake_is_no_latency(client: Client, tmp_path: Path) -> None:
+    context = make_certificate(tmp_path, "127.0.0.1")[1]
+
+    def serve(plain: socket.socket) -> None:
+        time.sleep(0.3)  # the handshake takes this long
+        with context.wrap_socket(plain, server_side=True) as sock:
+            read_head(sock)
+            sock.sendall(ok())
+
+    with ScriptServer(raw=serve) as server:
+        response = fetch(client, server.url().replace("http", "https"))
+    assert response.ttfb > 0.3
+    assert response.latency is not None
+    assert response.latency < 0.2
+
+
+def test_a_resent_request_counts_from_its_own_start(client: Client) -> None:
+    def handler(server: ScriptServer, target: str) -> list[Any]:
+        return [0.3, CLOSE] if len(server.targets) == 2 else [ok()]
+
+    with ScriptServer(handler=handler) as server, fetching(client) as fetcher:
+        fetcher.fetch(request(server.url()))
+        response = fetcher.fetch(request(server.url()))
+    assert response.retried_stale
+    assert response.latency < 0.2

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from syncrawl.api import Headers, Request, Response
-from syncrawl.config.model import Config, CrawlConfig, FetchConfig, HostConfig, ScopeConfig
+from syncrawl.api import ChallengeRecogniser, Headers, Request, Response
+from syncrawl.config.model import (
+    Config,
+    CrawlConfig,
+    FetchConfig,
+    GatewayConfig,
+    HostConfig,
+    ScopeConfig,
+)
 from syncrawl.engine.budget import RESERVATION, ByteBudget
 from syncrawl.engine.fetching import Exchanger, FetchStep
 from syncrawl.engine.gates import HostMaker
@@ -20,12 +27,14 @@ from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.watch import WorkWatch
 from syncrawl.errors import FetchError
+from syncrawl.fetch.challenge import known_challenges
+from syncrawl.fetch.gateway import Gateway
 from syncrawl.fetch.robots import ALLOW_ALL, protego_engine
 from syncrawl.frontier.model import Entry, host_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.limits.retry import RetryPolicy
 from syncrawl.limits.signals import outcome_of_status
-from syncrawl.log import NullLog
+from syncrawl.log import Log, NullLog
 from syncrawl.scope import Scope
 from syncrawl.testing.clock import FakeClock
 from syncrawl.urls import Canonicalizer, Url, fingerprint
@@ -105,6 +114,9 @@ class Bench:
         max_redirects: int = 5,
         deny: tuple[str, ...] = (),
         allow: tuple[str, ...] = (),
+        gateway: Gateway | None = None,
+        recognisers: Sequence[tuple[str, ChallengeRecogniser]] = (),
+        log: Log | None = None,
         **fetch: Any,
     ) -> None:
         self.config = Config(
@@ -141,6 +153,7 @@ class Bench:
             clock=self.clock,
             seed_hosts=frozenset({"a"}),
             watch=self.watch,
+            gateway=gateway,
         )
         self.step_ = FetchStep(
             self.config,
@@ -154,7 +167,8 @@ class Bench:
             retry=RetryPolicy(self.config.retry, rng),
             clock=self.clock,
             sink=SimpleNamespace(put=self.put),
-            log=NullLog(),
+            log=log or NullLog(),
+            recognisers=recognisers,
             watch=self.watch,
             route=RouteWatch(
                 resume_after=0.0,
@@ -322,6 +336,190 @@ def test_a_stale_connection_asks_for_leave() -> None:
     assert slow.fetch("http://a/").outcome == "stale"
     assert slow.scheduler.requests == 1
     assert answers == [True, False]
+
+
+# -- latency ----------------------------------------------------------------------------------
+
+
+def heard(bench: Bench) -> list[tuple[str, float | None]]:
+    """What the scheduler is told from now on: outcomes with their latency."""
+    told: list[tuple[str, float | None]] = []
+    release = bench.scheduler.release
+
+    def listen(lease: Any, outcome: str, **more: Any) -> None:
+        told.append((outcome, more["latency"]))
+        release(lease, outcome, **more)
+
+    bench.scheduler.release = listen  # type: ignore[method-assign]
+    return told
+
+
+def slow(found: Response, latency: float) -> Response:
+    found.latency = latency
+    return found
+
+
+def test_the_scheduler_hears_the_latency_of_the_last_hop() -> None:
+    table = {"http://a/": slow(moved("/1"), 0.5), "http://a/1": slow(answer(200), 0.2)}
+    bench = Bench({**table, "http://a/2": FetchError("t", outcome="timeout")})
+    told = heard(bench)
+    bench.fetch("http://a/")
+    bench.fetch("http://a/2")
+    assert told == [("2xx", 0.2), ("timeout", None)]
+
+
+# -- challenges -------------------------------------------------------------------------------
+
+PAGE = answer(200, "<title>Hm</title><script>window._cf_chl_opt={}</script>")
+KNOWN = [("known", known_challenges({}))]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        PAGE,
+        answer(403, cf_mitigated="challenge"),
+        answer(503, cf_mitigated="challenge"),
+        answer(202, x_amzn_waf_action="challenge"),
+    ],
+)
+def test_a_challenge_is_no_page_and_no_plain_refusal(found: Response) -> None:
+    bench = Bench({"http://a/": found}, recognisers=KNOWN)
+    item = bench.fetch("http://a/")
+    assert (item.outcome, item.response) == ("challenge", None)
+    assert item.detail in ("cloudflare", "aws-waf")
+    assert bench.budget.held == 0
+
+
+def test_a_challenge_brings_its_retry_after() -> None:
+    found = answer(403, cf_mitigated="challenge", retry_after="40")
+    bench = Bench({"http://a/": found}, recognisers=KNOWN)
+    assert bench.fetch("http://a/").retry_after == 40.0
+    assert bench.scheduler.live()["a"].paused_until == bench.clock.wall() + 40.0
+
+
+def test_a_redirect_that_is_followed_is_not_looked_at() -> None:
+    table = {"http://a/": moved("/1"), "http://a/1": answer(200)}
+    table["http://a/"].headers = Headers({"Location": "/1", "cf-mitigated": "challenge"})
+    assert Bench(table, recognisers=KNOWN).fetch("http://a/").outcome == "2xx"
+
+
+class Recogniser:
+    """Says `found`, or raises it; counts how often it was asked."""
+
+    def __init__(self, found: str | Exception | None) -> None:
+        self.found = found
+        self.asked = 0
+
+    def recognise(self, status: int, headers: Headers, body: bytes) -> str | None:
+        self.asked += 1
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+class ErrorLog(NullLog):
+    def __init__(self) -> None:
+        self.errors: list[dict[str, Any]] = []
+
+    def error(self, event: str, /, **values: Any) -> None:
+        self.errors.append(values)
+
+
+def test_recognisers_are_asked_in_order_until_one_knows() -> None:
+    asked = [Recogniser(None), Recogniser("mine"), Recogniser("other")]
+    bench = Bench(
+        {"http://a/": answer(200)}, recognisers=[(str(n), r) for n, r in enumerate(asked)]
+    )
+    assert bench.fetch("http://a/").detail == "mine"
+    assert [one.asked for one in asked] == [1, 1, 0]
+
+
+def test_a_recogniser_that_raises_is_no_hit_and_named_once() -> None:
+    log = ErrorLog()
+    bad, good = Recogniser(KeyError("a bug")), Recogniser("mine")
+    table = {"http://a/": answer(200), "http://a/2": answer(404)}
+    bench = Bench(table, recognisers=[("bad", bad), ("good", good)], log=log)
+    assert [bench.fetch(url).outcome for url in table] == ["challenge", "challenge"]
+    assert bad.asked == 2
+    assert log.errors == [{"name": "bad", "error": "KeyError('a bug')"}]
+
+
+# -- through a gateway ------------------------------------------------------------------------
+
+KEY = "s3cret-key"
+
+
+def gateway(**config: Any) -> Gateway:
+    return Gateway(GatewayConfig(url=f"http://gw/v1?key={KEY}&url={{url}}", **config))
+
+
+def asked_as(url: str) -> str:
+    """What the gateway is asked for, to have `url`."""
+    return gateway().wrap(url)
+
+
+def test_the_gateway_is_asked_and_the_target_is_what_is_known() -> None:
+    found = slow(answer(200, "hello"), 0.3)
+    bench = Bench({asked_as("http://b/x?y=1"): found}, gateway=gateway(), private_addresses="deny")
+    told = heard(bench)
+    item = bench.fetch("http://b/x?y=1")
+    assert item.response is not None
+    assert (item.outcome, item.final_url, item.response.url) == (
+        *("2xx", "http://b/x?y=1", "http://b/x?y=1"),
+    )
+    assert bench.fetcher.requests[0].allow_private
+    assert told == [("2xx", None)], "the gateway's pace says nothing of the host"
+
+
+def test_a_relative_location_is_the_targets() -> None:
+    table = {asked_as("http://a/d/"): moved("../x"), asked_as("http://a/x"): answer(200)}
+    bench = Bench(table, gateway=gateway())
+    assert bench.fetch("http://a/d/").final_url == "http://a/x"
+
+
+@pytest.mark.parametrize(
+    ("status", "final"), [(500, True), (502, True), (408, True), (503, False), (404, False)]
+)
+def test_what_the_gateway_has_tried_is_not_tried_again(status: int, final: bool) -> None:
+    inside = answer(200, x_target=str(status))
+    bench = Bench({asked_as("http://a/"): inside}, gateway=gateway(target_status_header="X-Target"))
+    item = bench.fetch("http://a/")
+    assert (item.outcome, item.final) == (outcome_of_status(status), final)
+    direct = Bench({"http://a/": answer(status)})
+    assert not direct.fetch("http://a/").final
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "ends"),
+    [
+        (answer(429, retry_after="7"), "gateway_throttled", False),
+        (answer(509), "gateway_exhausted", True),
+        (answer(401), "gateway_refused", True),
+        (answer(500), "gateway_failed", False),
+        (FetchError("connect: refused", outcome="connect"), "gateway_failed", False),
+    ],
+)
+def test_its_own_troubles_blame_no_host(found: Any, outcome: str, ends: bool) -> None:
+    bench = Bench({asked_as("http://a/"): found}, gateway=gateway(target_status_header="X-Target"))
+    item = bench.fetch("http://a/")
+    live = bench.scheduler.live()["a"]
+    assert (item.outcome, item.final, bool(bench.refused)) == (outcome, False, ends)
+    assert (live.limit, live.paused_until) == (4.0, 0.0)
+    assert item.retry_after == (7.0 if outcome == "gateway_throttled" else None)
+    assert KEY not in f"{item.detail}{item.final_url}{item.target}{bench.refused}"
+
+
+def test_a_gateway_that_is_never_reached_ends_the_run() -> None:
+    gone = FetchError("connect: refused", outcome="connect")
+    table: dict[str, Any] = {asked_as(f"http://a/{n}"): gone for n in range(20)}
+    table[asked_as("http://a/9")] = answer(404)
+    bench = Bench(table, gateway=gateway())
+    for n in range(19):
+        bench.fetch(f"http://a/{n}")
+    assert bench.refused == [], "an answer between starts the count again"
+    bench.fetch("http://a/19")
+    assert len(bench.refused) == 1
 
 
 # -- redirects on the slot --------------------------------------------------------------------

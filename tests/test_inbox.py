@@ -5,12 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from syncrawl.clock import SystemClock
-from syncrawl.engine.inbox import CommitInbox
+from syncrawl.engine.inbox import MOST_LINKS, CommitInbox, weight_of
 from syncrawl.testing.clock import FakeClock
 
 # Real seconds after which a threaded test counts as hung.
@@ -41,7 +42,7 @@ class Gathering:
 
 def inbox(maxsize: int = 10) -> tuple[Any, FakeClock]:
     clock = FakeClock()
-    return CommitInbox(maxsize, clock), clock
+    return CommitInbox(maxsize, clock, weigh=lambda _: 1), clock
 
 
 def test_without_anything_it_waits_for_its_timeout() -> None:
@@ -165,7 +166,7 @@ def test_ages_stay_in_step_with_the_items() -> None:
 
 def test_every_item_and_every_wake_arrives_under_load() -> None:
     """No heartbeat: each gather waits, as far as it is concerned, for ever."""
-    subject: Any = CommitInbox(7, SystemClock())
+    subject: Any = CommitInbox(7, SystemClock(), weigh=lambda _: 1)
     wishes = 0
     lock = threading.Lock()
 
@@ -216,3 +217,20 @@ def test_an_abandoned_inbox_holds_nobody_up() -> None:
         assert not putter.is_alive(), "a put hangs on an inbox that nobody empties"
     subject.put("more")
     assert subject.qsize() == 5
+
+
+def test_pages_with_many_links_fill_it_by_their_links() -> None:
+    clock = FakeClock()
+    subject: Any = CommitInbox(100, clock, weigh=len)
+    subject.put("x" * (MOST_LINKS - 1))
+    subject.put("x" * MOST_LINKS)  # one link short of full: the last may go over by a page
+    with pytest.raises(queue.Full):
+        subject.put("x", block=False)
+    # Half of it is enough for a batch: no lingering.
+    assert len(subject.gather(0.0, 60.0)) == 2
+    subject.put("x", block=False)
+
+
+def test_a_page_weighs_its_links_and_records() -> None:
+    page: Any = SimpleNamespace(links=[1, 2], records=[3])
+    assert weight_of(page) == 3

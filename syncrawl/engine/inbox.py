@@ -6,10 +6,15 @@ Filled by parse threads, emptied by the commit thread, which alone waits in `gat
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from syncrawl.clock import Clock
 from syncrawl.engine.lease import Parsed
 from syncrawl.observe.metrics import MeteredQueue
+
+# Links and records that may wait to be committed: pages differ in them by a factor of a thousand,
+# and a link takes more memory than the bytes it was written in.
+MOST_LINKS = 20_000
 
 
 class CommitInbox(MeteredQueue[Parsed]):
@@ -19,8 +24,10 @@ class CommitInbox(MeteredQueue[Parsed]):
     batch does not cost a thread switch.
     """
 
-    def __init__(self, maxsize: int, clock: Clock) -> None:
-        super().__init__(maxsize, clock)
+    def __init__(
+        self, maxsize: int, clock: Clock, weigh: Callable[[Parsed], int] | None = None
+    ) -> None:
+        super().__init__(maxsize, clock, weigh=weigh or weight_of, max_weight=MOST_LINKS)
         # Shares the mutex: notified by `wake`, and by a put that fills half the queue.
         self._urgent = threading.Condition(self.mutex)
         # Guarded by the mutex.
@@ -49,7 +56,7 @@ class CommitInbox(MeteredQueue[Parsed]):
 
     def put(self, item: Parsed, block: bool = True, timeout: float | None = None) -> None:
         super().put(item, block, timeout)
-        if 2 * len(self.queue) >= self.maxsize:
+        if self._half_full():
             with self.mutex:
                 self._urgent.notify()
 
@@ -83,7 +90,7 @@ class CommitInbox(MeteredQueue[Parsed]):
             self.meter.starved.leave(clock.monotonic())
             if self.queue:
                 end = self._arrivals[0] + linger
-                while not self._flag and 2 * len(self.queue) < self.maxsize:
+                while not (self._flag or self._half_full()):
                     left = end - clock.monotonic()
                     if left <= 0:
                         break
@@ -91,6 +98,15 @@ class CommitInbox(MeteredQueue[Parsed]):
             self._flag = False
             items = list(self.queue)
             self.queue.clear()
+            self.weight = 0
             self._arrivals.clear()
             self.not_full.notify_all()
             return items
+
+    def _half_full(self) -> bool:
+        return 2 * len(self.queue) >= self.maxsize or 2 * self.weight >= MOST_LINKS
+
+
+def weight_of(item: Parsed) -> int:
+    """Links and records of a parsed page."""
+    return len(item.links) + len(item.records)

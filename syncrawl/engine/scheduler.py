@@ -170,9 +170,10 @@ class Scheduler:
             if verdict is not None:
                 self._give_up(host, verdict)
             # Nobody is woken: this worker comes back to `lease` at once, takes what it freed
-            # and passes on what is left. Waking another would cost a thread switch a page.
-            self._standings.place(host, now)
+            # and passes on what is left. Waking another would cost a thread switch a page. Who
+            # has waited for the slot goes before the one that has just had it.
             self._standings.freed(host.gate, now)
+            self._standings.place(host, now)
 
     def address_known(self, lease: Lease, address: str | None) -> None:
         """The look-up of a lease's host has ended; None where the name has no address."""

@@ -63,11 +63,11 @@ class Gateway:
         Raises GatewayError where it is the gateway's own: "gateway_throttled",
         "gateway_exhausted", "gateway_refused" (our key or plan) or "gateway_failed".
         """
-        status: int | None = response.status
         if self._header and self._header in response.headers:
             status = _status(response.headers[self._header])
             if status is None:
                 raise _own(url, response, FAILED, "answered with an unreadable target status")
+            response.status = status
         elif response.status in self._throttled:
             raise _own(url, response, THROTTLED, "asks for fewer requests at once")
         elif response.status in self._exhausted:
@@ -77,7 +77,6 @@ class Gateway:
         elif self._header:
             raise _own(url, response, FAILED, "answered without the target's status")
         response.url = url
-        response.status = status
         response.latency = None  # says nothing of the target
         return response
 

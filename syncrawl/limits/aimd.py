@@ -13,7 +13,10 @@ _REST_SECONDS = 1.5
 _REST_ROUND_TRIPS = 8.0
 # The share of the newest sample in the running mean of round trips.
 _NEWEST = 0.1
+# A gentle cut keeps this share of the limit, and holds it for so many round trips: one in ten
+# of them against one more request each would otherwise be no cut at all.
 _GENTLE = 0.9
+_HELD_ROUND_TRIPS = 10.0
 
 
 class AimdLimiter:
@@ -29,6 +32,7 @@ class AimdLimiter:
     """
 
     __slots__ = (
+        "_held_until",
         "_last_cut",
         "_resting_since",
         "_round_trip",
@@ -49,6 +53,8 @@ class AimdLimiter:
         # Requests at once, of which the last was refused; None where none was, or it is forgotten.
         self.refused: int | None = None
         self._last_cut = float("-inf")
+        # A gentle cut stands until then.
+        self._held_until = float("-inf")
         self._resting_since: float | None = None
         # When the refused level was tried again, and how many successes it has brought.
         self._tried_at: float | None = None
@@ -61,7 +67,7 @@ class AimdLimiter:
         self._round_trip += (seconds - self._round_trip) * (_NEWEST if self._round_trip else 1.0)
         # An idle host would otherwise drift up on traffic that never tested the limit; and what
         # was admitted before a cut was admitted under a limit that was too high.
-        if not tested or admitted_at <= self._last_cut:
+        if not tested or admitted_at <= self._last_cut or now < self._held_until:
             return
         if self.refused is None:
             self._rise(self.ceiling, 1.0)
@@ -91,11 +97,20 @@ class AimdLimiter:
         self._resting_since = self._tried_at = None
         return True
 
-    def on_latency(self, now: float) -> None:
-        """The host grows slower under what it has: a gentle cut, which refuses nothing."""
+    def on_latency(self, now: float) -> bool:
+        """The host grows slower under what it has: a gentle cut; True where there was room for one.
+
+        No level was refused, so none is remembered, nor forgotten; but one that is being tried
+        is not tried any more.
+        """
+        self._held_until = now + _HELD_ROUND_TRIPS * self._round_trip
+        self._resting_since = self._tried_at = None
+        if self.limit <= self.floor:
+            return False
         self._last_cut = now
         self.limit = max(float(self.floor), self.limit * _GENTLE)
         self.cuts += 1
+        return True
 
     def cut_to_floor(self, now: float) -> None:
         """The host wants none of us: as little as may be."""

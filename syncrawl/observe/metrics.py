@@ -139,8 +139,19 @@ class MeteredQueue(queue.Queue[T]):
     sentinel item: `Queue.shutdown`, which only Python 3.13 has, wakes nobody here.
     """
 
-    def __init__(self, maxsize: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        maxsize: int,
+        clock: Clock,
+        *,
+        weigh: Callable[[T], int] | None = None,
+        max_weight: int = 0,
+    ) -> None:
+        """With `weigh`, a put also waits while items of `max_weight` or more are in the queue."""
         super().__init__(maxsize)
+        self._weigh = weigh
+        self._max_weight = max_weight
+        self.weight = 0  # guarded by the mutex
         self._clock = clock
         self._now = clock.monotonic
         # When each item of `self.queue` came in; guarded by `self.mutex` as the items are.
@@ -155,11 +166,13 @@ class MeteredQueue(queue.Queue[T]):
     def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """Add an item; waits for room up to `timeout` seconds, then raises `queue.Full`."""
         with self.mutex:
-            if 0 < self.maxsize <= len(self.queue) and not self._wait(
+            if not self._has_room() and not self._wait(
                 self.not_full, self.meter.blocked, self._has_room, block, timeout
             ):
                 self.meter.rejected += 1
                 raise queue.Full
+            if self._weigh is not None:
+                self.weight += self._weigh(item)
             self.queue.append(item)
             self._arrivals.append(self._now())
             self.unfinished_tasks += 1
@@ -174,6 +187,8 @@ class MeteredQueue(queue.Queue[T]):
                 raise queue.Empty
             self._arrivals.popleft()
             item: T = self.queue.popleft()
+            if self._weigh is not None:
+                self.weight -= self._weigh(item)
             self.not_full.notify()
             return item
 
@@ -186,7 +201,10 @@ class MeteredQueue(queue.Queue[T]):
 
     def _has_room(self) -> bool:
         # As in queue.Queue, a bound of 0 is none; an owner may lift it while producers wait.
-        return self.maxsize <= 0 or len(self.queue) < self.maxsize
+        if self.maxsize <= 0:
+            return True
+        light = self._weigh is None or self.weight < self._max_weight
+        return light and len(self.queue) < self.maxsize
 
     def _wait(
         self,
