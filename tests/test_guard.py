@@ -1,0 +1,238 @@
+"""Workers that hang are replaced, what they held is settled, and a standstill is named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from syncrawl import registry
+from syncrawl.api import Headers, Page, Record, Request, Response
+from syncrawl.config.model import Config, CrawlConfig
+from syncrawl.engine.crawl import Crawl
+from syncrawl.engine.guard import Guard
+from syncrawl.engine.watch import WorkWatch
+from syncrawl.testing.clock import FakeClock
+from syncrawl.testing.site import Site
+from syncrawl.testing.site_host import Host
+from tests.crawling import adds_up, crawl, links, records, settings
+
+# Real seconds in which a worker that hangs must have been noticed.
+NOTICED = 20.0
+
+
+class Told:
+    """A log that remembers events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **fields: self.events.append((event, fields))
+
+    def find(self, event: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self.events if name == event]
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Any], None]:
+    """Have the registry make something of ours under a name of our choice."""
+    ours: dict[tuple[str, str], Any] = {}
+    construct = registry.construct
+
+    def look(group: str, name: str, options: Mapping[str, Any]) -> Any:
+        made = ours.get((group, name))
+        return made() if made else construct(group, name, options)
+
+    monkeypatch.setattr(registry, "construct", look)
+
+    def add(group: str, name: str, factory: Any) -> None:
+        ours[group, name] = factory
+
+    return add
+
+
+def test_a_parser_that_hangs_costs_its_page_and_nothing_else(tmp_path: Path, plugin: Any) -> None:
+    free = threading.Event()
+
+    class Hangs:
+        def parse(self, page: Page) -> Iterable[Record]:
+            if page.url.endswith("/bad"):
+                free.wait(NOTICED)
+            yield {"url": page.url}
+
+    plugin("parsers", "hangs", Hangs)
+    pages = {"/": links("/bad", "/1", "/2", "/3"), "/bad": "x", "/1": "1", "/2": "2", "/3": "3"}
+    log = Told()
+    with Site(Host(pages=pages)) as site:
+        parse = {"workers": 1, "deadline": 0.3, "parsers": ["page", "hangs"]}
+        running = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse), log=log)
+        report = running.run()
+        hung = running.hung()
+        free.set()
+    assert report.exit_code == 0
+    assert report.data["outcomes"] == {"2xx": 4, "parse_timeout": 1}
+    assert report.data["stages"]["parse"]["rejected"] == 1
+    assert adds_up(report)
+    told = log.find("a worker hangs; its result is given up")
+    assert len(told) == 1
+    assert told[0]["url"].endswith("/bad")
+    assert told[0]["thread"] in hung, "who would hold up the exit is named"
+    assert "free.wait" in told[0]["stack"]
+    urls = {record["url"] for record in records(tmp_path)}
+    assert not any(url.endswith("/bad") for url in urls)
+
+
+def test_a_fetcher_that_hangs_loses_an_attempt_and_its_slot_comes_back(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncrawl.engine.fetching.GRACE", 0.2)
+    free = threading.Event()
+    asked: list[str] = []
+
+    class Fetcher:
+        def fetch(self, request: Request, on_stale: Any = None) -> Response:
+            asked.append(request.url)
+            if request.url.endswith("/bad") and asked.count(request.url) == 1:
+                free.wait(NOTICED)
+            status = 404 if request.url.endswith("robots.txt") else 200
+            body = links("/bad", "/1").encode() if request.url.endswith("/") else b"x"
+            headers = Headers([("Content-Type", "text/html")])
+            return Response(request.url, status, headers, body, 0.0, 0.0)
+
+        def close(self) -> None: ...
+
+    plugin("fetchers", "ours", Fetcher)
+    config = settings(
+        tmp_path,
+        ["http://a.example/"],
+        fetch={"client": "ours", "workers": 8, "total_timeout": 0.3, "read_timeout": 0.3},
+        host={"start": 1, "ceiling": 1},
+    )
+    running = Crawl(config)
+    report = running.run()
+    hung = running.hung()
+    free.set()
+    assert report.data["outcomes"] == {"2xx": 3, "lost": 1}
+    assert asked.count("http://a.example/bad") == 2
+    assert report.data["urls"]["done"] == 3
+    assert adds_up(report)
+    assert len([name for name in hung if name.startswith("fetch")]) >= 1
+
+
+class StandStill:
+    """As much of `Rooms` as a Guard looks at."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.watch = WorkWatch(clock)
+        self.scheduler = SimpleNamespace(requests=5, unsettled=1, waits_until=lambda: None)
+        counts = SimpleNamespace(seen=9, unfinished=3)
+        self.frontier = SimpleNamespace(counts=lambda: counts)
+        self.committer = SimpleNamespace(items=4, due_at=None)
+        self.seeds = SimpleNamespace(ended=True)
+        self.counts = counts
+
+
+def guard() -> tuple[Guard, Any, FakeClock, Told]:
+    clock, log = FakeClock(), Told()
+    rooms: Any = StandStill(clock)
+    config = Config(crawl=CrawlConfig(stall_after=60.0))
+    crew: Any = SimpleNamespace()
+    return Guard(config, rooms, crew, clock=clock, log=log), rooms, clock, log  # type: ignore[arg-type]
+
+
+def test_a_standstill_is_named_once_with_every_threads_stack() -> None:
+    subject, rooms, clock, log = guard()
+    subject.look()
+    clock.advance(59.0)
+    subject.look()
+    assert not subject.stalled
+    clock.advance(1.5)
+    subject.look()
+    subject.look()
+    (told,) = log.find("stalled")
+    assert "no progress for 60 s: 1 leases are not committed" in subject.stalled
+    assert "test_a_standstill_is_named_once" in told["stacks"]
+    rooms.committer.items += 1
+    subject.look()
+    assert not subject.stalled, "it goes on"
+    clock.advance(61.0)
+    subject.look()
+    assert len(log.find("stalled")) == 2
+
+
+@pytest.mark.parametrize("what", ["host", "url"])
+def test_waiting_for_a_time_is_no_standstill(what: str) -> None:
+    subject, rooms, clock, log = guard()
+    rooms.scheduler.unsettled = 0
+    if what == "host":
+        rooms.scheduler.waits_until = lambda: clock.monotonic() + 100.0
+    else:
+        rooms.committer.due_at = clock.wall() + 10_000.0
+    for _ in range(10):
+        clock.advance(30.0)
+        subject.look()
+    assert not log.events
+    # A lease that hangs is none the less one, whatever else is due some time.
+    rooms.scheduler.unsettled = 1
+    for _ in range(4):
+        clock.advance(30.0)
+        subject.look()
+    assert log.find("stalled")
+
+
+def test_the_crawl_says_what_it_stands_still_for(tmp_path: Path, plugin: Any) -> None:
+    free = threading.Event()
+    seen: list[str] = []
+
+    class Store:
+        def open(self) -> None: ...
+
+        def write(self, records: Iterable[Record]) -> None:
+            free.wait(NOTICED)
+
+        def checkpoint(self) -> bytes:
+            return b"x"
+
+        def recover(self, token: bytes) -> None: ...
+
+        def close(self) -> None: ...
+
+    plugin("stores", "hangs", Store)
+    log = Told()
+    with Site(Host(pages={"/": "x"})) as site:
+        config = settings(
+            tmp_path,
+            [site.hosts[0].url()],
+            crawl={"stall_after": 0.6},
+            stores=[{"type": "hangs", "path": "x"}],
+        )
+        running = Crawl(config, log=log)
+
+        def look() -> None:
+            until = time.monotonic() + NOTICED
+            while time.monotonic() < until and not log.find("stalled"):
+                free.wait(0.05)
+            seen.append(running.snapshot()["reason"])
+            free.set()
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        report = running.run()
+        watcher.join()
+    assert report.exit_code == 0
+    assert "no progress for 0.6 s" in seen[0]
+    assert "commit_0" in log.find("stalled")[0]["stacks"]
+
+
+def test_without_trouble_nobody_is_replaced(tmp_path: Path) -> None:
+    log = Told()
+    with Site(Host(pages={"/": links("/1"), "/1": "x"})) as site:
+        crawl(settings(tmp_path, [site.hosts[0].url()]), log=log)
+    assert not log.find("a worker hangs; its result is given up")
+    assert not log.find("stalled")
