@@ -10,8 +10,8 @@ from collections.abc import Callable
 from syncrawl.config.model import ShedConfig
 from syncrawl.frontier.model import Batch, Entry, Frontier
 
-# What was put off comes back once this share of the room is free again: not a bundle at a
-# time, each with its own walk from shelf to window.
+# Only when this share of the room is free again does what was put off come back (not a bundle at a
+# time, each with its own walk from shelf to window), and is what was dropped welcome again.
 _SLACK = 0.1
 
 
@@ -86,7 +86,8 @@ class Shedder:
             if surplus:
                 self._level = max(entry.priority for entry in surplus)
             return surplus, set()
-        self._level = None
+        if pending < keep * (1 - _SLACK):
+            self._level = None
         return [], self._take_back(pending)
 
     def _take_back(self, pending: int) -> set[str]:
