@@ -13,7 +13,6 @@ from syncrawl.api import Headers, Response
 from syncrawl.config.model import Config, CrawlConfig
 from syncrawl.engine.hosts import RobotsJob
 from syncrawl.engine.robots import RobotsStep
-from syncrawl.engine.route import RouteWatch
 from syncrawl.fetch.challenge import known_challenges
 from syncrawl.fetch.robots import protego_engine
 from syncrawl.limits.retry import RetryPolicy
@@ -184,6 +183,7 @@ class RobotsBench:
 
     def __init__(self, answer: Response) -> None:
         self.told: list[Any] = []
+        self.noted: list[str] = []
         config = Config(crawl=CrawlConfig(user_agent="bot/1.0 (+http://bot.example/)"))
         quiet = SimpleNamespace(end=lambda: True)
         self.step = RobotsStep(
@@ -199,12 +199,14 @@ class RobotsBench:
             queue_of=str,
             on_notes=lambda: None,
             watch=quiet,  # type: ignore[arg-type]
-            route=RouteWatch(
-                resume_after=0.0, hold=lambda _: None, end_with=lambda *_: None, log=NullLog()
-            ),
+            route=SimpleNamespace(note=self.note),  # type: ignore[arg-type]
             recognisers=[("known", KNOWN)],
         )
         self.step.run(SimpleNamespace(job=RobotsJob("http://a", "http://a/robots.txt")))  # type: ignore[arg-type]
+
+    def note(self, outcome: str, _why: str, *, final: bool) -> None:
+        assert not final
+        self.noted.append(outcome)
 
     def release(self, _lease: Any, outcome: str, *, retry_after: float | None) -> None:
         self.told.append((outcome, retry_after))
@@ -233,4 +235,6 @@ def test_a_challenge_in_place_of_robots_txt_is_no_leave_to_go_on(status: int) ->
         ([], [("304" if status == 200 else "403", None), "rules"]),
     ):
         answer = Response("", status, Headers(fields), b"", 0.01, 0.02)
-        assert RobotsBench(answer).told == told
+        bench = RobotsBench(answer)
+        assert bench.told == told
+        assert len(bench.noted) == 1, "an answer came through proxy or gateway"

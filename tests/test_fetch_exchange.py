@@ -17,6 +17,7 @@ import pytest
 
 from syncrawl.api import FetchError, Headers
 from syncrawl.errors import ConfigError
+from syncrawl.fetch.deadline import DeadlineSocket
 from syncrawl.fetch.transport import Urllib3Fetcher
 from syncrawl.testing import FakeClock
 from tests.fetching import TOTAL, both_clients, failure, fetch, fetching, request
@@ -587,8 +588,8 @@ def elsewhere() -> Iterator[str]:
 
 
 @pytest.fixture
-def busy() -> Iterator[None]:
-    """Two threads that fight for the interpreter lock."""
+def busy(elsewhere: str) -> Iterator[str]:
+    """Two threads fight for the interpreter lock; the URL of a server that does not."""
     over = threading.Event()
 
     def work() -> None:
@@ -601,7 +602,7 @@ def busy() -> Iterator[None]:
     try:
         for thread in threads:
             thread.start()
-        yield
+        yield elsewhere
     finally:
         sys.setswitchinterval(interval)
         over.set()
@@ -617,20 +618,33 @@ def latencies(client: Client, url: str) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when data has arrived")
-@pytest.mark.usefixtures("busy")
-def test_our_own_lateness_is_not_the_hosts(client: Client, elsewhere: str) -> None:
+def test_our_own_lateness_is_not_the_hosts(client: Client, busy: str) -> None:
     # Even a quick host takes long enough for the lock to be gone when it answers.
-    seconds, ttfb = latencies(client, f"{elsewhere}/0.02")
+    seconds, ttfb = latencies(client, f"{busy}/0.02")
     assert statistics.median(ttfb) > 0.02 + HELD / 2, "the lock was held, or this shows nothing"
     assert statistics.median(seconds) < 0.02 + HELD / 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when data has arrived")
-@pytest.mark.usefixtures("busy")
-def test_a_slow_hosts_lateness_is_its_own(client: Client, elsewhere: str) -> None:
-    """Whenever this thread came to notice that the request had gone out."""
-    seconds, _ = latencies(client, f"{elsewhere}/0.1")
+def test_a_slow_hosts_lateness_is_its_own(client: Client, busy: str) -> None:
+    seconds, _ = latencies(client, f"{busy}/0.1")
     assert 0.09 < min(seconds) < 0.1 + HELD
+
+
+def test_a_host_is_timed_from_when_the_request_went_out(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from when this thread came to notice it."""
+    send = DeadlineSocket.sendall
+
+    def send_and_notice_late(sock: DeadlineSocket, data: bytes) -> None:
+        send(sock, data)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(DeadlineSocket, "sendall", send_and_notice_late)
+    with ScriptServer({"/": [0.1, ok()]}) as server:
+        seconds, _ = latencies(client, server.url())
+    assert 0.09 < min(seconds) < 0.14
 
 
 def test_a_host_that_waits_is_slow(client: Client) -> None:

@@ -13,6 +13,7 @@ from syncrawl.api import FetchError, Headers, Response
 from syncrawl.config.model import GatewayConfig
 from syncrawl.fetch.gateway import Gateway, GatewayError
 from syncrawl.limits.signals import RULES, outcome_of_error
+from syncrawl.log import make_logger
 from tests.crawling import adds_up, crawl, records, settings
 from tests.servers import ScriptServer, ok
 
@@ -121,7 +122,7 @@ def test_an_exchange_that_failed_is_the_gateways(outcome: str, message: str, tel
     wrapped = gateway().wrap(TARGET)
     error = FetchError(message, outcome=outcome, url=wrapped, host="gw.test", wire_bytes=3)
     found = Gateway.blame(TARGET, error)
-    assert (found.outcome, found.wire_bytes, found.url) == ("gateway_failed", 3, TARGET)
+    assert (found.outcome, found.wire_bytes, found.url) == ("gateway_unreached", 3, TARGET)
     assert (message in found.message) is tells
     assert KEY not in f"{found} {found.url} {found.host}"
 
@@ -219,7 +220,10 @@ def test_no_output_of_a_crawl_holds_the_key(tmp_path: Path) -> None:
     """Not the state either: whoever is handed one is not handed the plan."""
     own = {"http://site.test/slow": [ok(b"", status="500 Oops"), b"no answer\r\n\r\n"]}
     with ScriptServer(handler=ScrapingApi(PAGES, own)) as server:
-        report = crawl(through(server, tmp_path))
+        config = through(server, tmp_path)
+        report = crawl(config, log=make_logger(config.log))
+    outcomes = report.data["outcomes"]
+    assert (outcomes["gateway_failed"], outcomes["gateway_unreached"]) == (1, 1)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.name for path in files} > {"pages.jsonl", "report.json", "log"}
     for path in files:

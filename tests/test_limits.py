@@ -496,7 +496,7 @@ FATES = {
         *("408", "425", "5xx", "timeout", "dns", "connect", "connection"),
         *("incomplete", "protocol", "lost"),
     },
-    Fate.REFUSED: {"throttled", "challenge", "proxy", "gateway_failed"},
+    Fate.REFUSED: {"throttled", "challenge", "proxy", "gateway_failed", "gateway_unreached"},
     Fate.AGAIN: {
         *("redirect", "pressure", "stale"),
         *("gateway_throttled", "gateway_exhausted", "gateway_refused"),
@@ -519,7 +519,7 @@ def test_what_we_caused_is_no_signal_to_the_host() -> None:
     ours = {"address", "url", "pressure", "stale", "internal", "lost"}
     assert silent == ours | {"gateway_exhausted", "gateway_refused"}
     routed = {name for name, line in RULES.items() if line.signal is Signal.ROUTE}
-    assert routed == {"proxy", "gateway_throttled", "gateway_failed"}
+    assert routed == {"proxy", "gateway_throttled", "gateway_failed", "gateway_unreached"}
 
 
 def test_only_a_good_page_raises_and_only_a_refusal_cuts() -> None:

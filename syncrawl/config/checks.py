@@ -250,6 +250,9 @@ def _check_gateway(gateway: GatewayConfig) -> None:
     if "{url}" not in gateway.url or not _is_web_url(gateway.url.replace("{url}", "x")):
         remedy = 'write it as "https://api.example.com/fetch?key=KEY&url={url}"'
         raise bad("gateway.url", None, "is no http or https URL with {url} in it", remedy)
+    if "@" in gateway.url.partition("//")[2].partition("/")[0]:
+        remedy = "credentials go into the path or the query, as the gateway's manual says"
+        raise bad("gateway.url", None, "holds user:password@, which is not sent", remedy)
     both = set(gateway.throttled_status) & set(gateway.exhausted_status)
     if both:
         message = f"shares {min(both)} with gateway.exhausted_status"

@@ -172,7 +172,12 @@ class FetchStep:
             lease, fetched.outcome, retry_after=fetched.retry_after, latency=fetched.latency
         )
         self._sink.put(fetched)
-        self._route.note(fetched.outcome, fetched.detail, final=fetched.final)
+        self._route.note(
+            fetched.outcome,
+            fetched.detail,
+            final=fetched.final,
+            retry_after=fetched.retry_after,
+        )
         return True
 
     def _fetch(self, result: Fetched) -> None:

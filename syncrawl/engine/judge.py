@@ -11,7 +11,7 @@ from syncrawl.config.model import Config
 from syncrawl.engine.hosts import Host, Origin
 from syncrawl.engine.lease import Lease
 from syncrawl.limits.latency import Climate
-from syncrawl.limits.signals import UNREACHABLE, Signal, rule_of
+from syncrawl.limits.signals import RULES, UNREACHABLE, Signal, rule_of
 
 # Why a host's URLs fail without being asked for.
 UNREACHABLE_HOST = "unreachable"
@@ -19,6 +19,11 @@ REFUSING_HOST = "refusing"
 
 # What no later try can change: the address policy refuses the host, or its name is no name.
 _HOPELESS = frozenset({"address", "url"})
+# What held up a try for robots.txt on our side of the host.
+_OURS = frozenset(
+    {"pressure", "stale", "gateway_exhausted", "gateway_refused"}
+    | {outcome for outcome, rule in RULES.items() if rule.signal is Signal.ROUTE}
+)
 # Connect failures in a row, with no answer ever, after which a host is given up at once.
 _DEAD_AFTER = 10
 # Seconds that outdated rules stand after a vain try to renew them.
@@ -103,6 +108,9 @@ class Judge:
 
         Returns the seconds until the next try (None = none is due), and a verdict or None.
         """
+        if outcome in _OURS:
+            # Neither the host's doing nor a sign that it will not answer.
+            return self._rng.uniform(0.5, 1.0), None
         origin.failures += 1
         if origin.failing_since is None:
             origin.failing_since = now

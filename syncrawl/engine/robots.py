@@ -21,6 +21,7 @@ from syncrawl.engine.scheduler import Scheduler
 from syncrawl.engine.watch import WorkWatch
 from syncrawl.errors import FetchError
 from syncrawl.fetch.challenge import Challenges
+from syncrawl.fetch.gateway import GatewayError
 from syncrawl.fetch.robots import RobotsEntry, rules_for_status
 from syncrawl.fetch.target import location
 from syncrawl.frontier.model import Entry, host_of, origin_of
@@ -101,7 +102,9 @@ class RobotsStep:
             self._route.note(outcome, "", final=False)
         except FetchError as exc:
             outcome = outcome_of_error(exc)
-            self._route.note(outcome, exc.message, final=not exc.retryable)
+            if isinstance(exc, GatewayError):
+                retry_after = self._retry.retry_after(exc.retry_after, self._clock.wall())
+            self._route.note(outcome, exc.message, final=not exc.retryable, retry_after=retry_after)
             self._log.info(
                 "robots.txt unreachable", origin=job.origin, outcome=outcome, why=exc.message
             )

@@ -124,6 +124,9 @@ class Rooms:
             end_with=end_with,
             log=log,
         )
+        recognisers = [
+            (name, registry.construct("challenges", name, {})) for name in config.fetch.challenges
+        ]
         exchanger = Exchanger(
             config,
             fetcher=self.fetcher,
@@ -148,6 +151,7 @@ class Rooms:
             on_notes=self.inbox.wake,
             watch=self.watch,
             route=route,
+            recognisers=recognisers,
         )
         self.fetch = FetchStep(
             config,
@@ -164,10 +168,7 @@ class Rooms:
             log=log,
             watch=self.watch,
             route=route,
-            recognisers=[
-                (name, registry.construct("challenges", name, {}))
-                for name in config.fetch.challenges
-            ],
+            recognisers=recognisers,
             addresses=AddressStep(
                 config.fetch,
                 scheduler=self.scheduler,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from syncrawl.errors import EXIT_CONDITION
 from syncrawl.fetch import gateway
+from syncrawl.limits.signals import Signal, rule_of
 from syncrawl.log import Log
 
 # Exchanges in a row that did not reach the gateway, after which it counts as gone.
@@ -36,18 +37,25 @@ class RouteWatch:
         self._lock = threading.Lock()
         self._failures = 0
 
-    def note(self, outcome: str, why: str, *, final: bool) -> None:
-        """Take notice of how an exchange ended; `final` where trying again is vain."""
+    def note(
+        self, outcome: str, why: str, *, final: bool, retry_after: float | None = None
+    ) -> None:
+        """Take notice of how an exchange ended; `final` where trying again is vain.
+
+        `retry_after` is seconds that were asked for, by whoever answered.
+        """
         if outcome == "proxy":
             if final:
                 self._end_with(EXIT_CONDITION, f"the proxy refused: {why}")
-        elif outcome == gateway.FAILED:
+        elif outcome == gateway.UNREACHED:
             self._failed(why)
+        elif outcome == gateway.THROTTLED and retry_after:
+            self._hold(retry_after)
         elif outcome == gateway.EXHAUSTED:
             self._exhausted(why)
         elif outcome == gateway.REFUSED:
             self._end_with(EXIT_CONDITION, why)
-        elif self._failures:
+        elif self._failures and rule_of(outcome).signal is not Signal.NOTHING:
             with self._lock:
                 self._failures = 0
 

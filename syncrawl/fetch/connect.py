@@ -227,7 +227,7 @@ def _send(connection: Connection, method: str, kwargs: Mapping[str, Any]) -> Non
     )  # type: ignore[assignment]
     data = head.encode("latin-1")
     exchange.phase = "send"
-    # Not after the call: it comes back only once this thread has the interpreter lock again.
+    # Before the call: after it, this thread may have had to wait for the interpreter lock.
     exchange.sent_at = exchange.clock.monotonic()
     sock.sendall(data)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +100,6 @@ class Exchange:
             raise DeadlineExceeded("the total time is used up")
         return left if left < most else most
 
-    def is_sent(self) -> None:
-        """The request has gone out; what comes now is the answer's head."""
-        self.phase = "headers"
-        self.sent_at = self.clock.monotonic()
-
     def answers(self, sock: socket.socket) -> None:
         """The first bytes of the answer were read from `sock`."""
         self.first_byte_at = self.clock.monotonic()
@@ -136,7 +132,7 @@ class Exchange:
 # struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-bit counters, of which this one is
 # the milliseconds since data last arrived.
 _LAST_DATA_RECEIVED = 52
-_TCP_INFO = getattr(socket, "TCP_INFO", None)
+_TCP_INFO = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 
 
 def _lain(sock: socket.socket) -> float:

@@ -17,6 +17,7 @@ THROTTLED = "gateway_throttled"
 EXHAUSTED = "gateway_exhausted"
 REFUSED = "gateway_refused"
 FAILED = "gateway_failed"
+UNREACHED = "gateway_unreached"
 
 # Statuses by which a server refuses the one who asks: a key that is wrong or missing.
 _AUTH = frozenset({401, 403, 407})
@@ -88,7 +89,7 @@ class Gateway:
             return error
         why = error.message if error.outcome in _TELLING else error.outcome
         return GatewayError(
-            f"could not be asked: {why}", outcome=FAILED, url=url, wire_bytes=error.wire_bytes
+            f"could not be asked: {why}", outcome=UNREACHED, url=url, wire_bytes=error.wire_bytes
         )
 
     @staticmethod

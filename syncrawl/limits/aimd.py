@@ -28,14 +28,17 @@ class AimdLimiter:
     requests admitted before the last cut tell nothing new. The level that was refused last is
     remembered and approached as CUBIC approaches its window maximum (RFC 9438 section 4.4):
     half of the way in a round trip, so ever slower; just below it the limit rests, then tries
-    it; only a whole window of successes forgets it.
+    it; only a whole window of successes forgets it. A host that takes more than it did has
+    recovered: from there on each round trip adds one more than the last, until the next cut.
     """
 
     __slots__ = (
         "_held_until",
         "_last_cut",
+        "_recovered",
         "_resting_since",
         "_round_trip",
+        "_stride",
         "_tried",
         "_tried_at",
         "ceiling",
@@ -60,6 +63,9 @@ class AimdLimiter:
         self._tried_at: float | None = None
         self._tried = 0
         self._round_trip = 0.0
+        # What a round trip adds while no level is remembered, and whether that grows.
+        self._stride = 1.0
+        self._recovered = False
 
     def on_success(self, now: float, admitted_at: float, *, tested: bool) -> None:
         """A useful answer came to a request that, if `tested`, used the limit up at admission."""
@@ -70,7 +76,9 @@ class AimdLimiter:
         if not tested or admitted_at <= self._last_cut or now < self._held_until:
             return
         if self.refused is None:
-            self._rise(self.ceiling, 1.0)
+            if self._recovered:
+                self._stride += 1.0 / self.limit
+            self._rise(self.ceiling, self._stride)
         elif self.limit < (known := self.refused - 1):
             self._rise(known, max(1.0, (known - self.limit) / 2.0))
         elif self._tried_at is None:
@@ -79,6 +87,7 @@ class AimdLimiter:
             self._tried += 1
             if self._tried >= self.refused:
                 self.refused = self._tried_at = None
+                self._recovered = True
 
     def on_refusal(self, now: float, admitted_at: float, level: int) -> bool:
         """The host said it is too much; True where the limit was cut for it.
@@ -91,10 +100,7 @@ class AimdLimiter:
         if level == int(self.limit) - 1:
             level += 1
         self.refused = max(level, self.floor + 1)
-        self._last_cut = now
-        self.limit = max(float(self.floor), self.limit / 2.0)
-        self.cuts += 1
-        self._resting_since = self._tried_at = None
+        self._cut(now, self.limit / 2.0)
         return True
 
     def on_latency(self, now: float) -> bool:
@@ -107,17 +113,19 @@ class AimdLimiter:
         self._resting_since = self._tried_at = None
         if self.limit <= self.floor:
             return False
-        self._last_cut = now
-        self.limit = max(float(self.floor), self.limit * _GENTLE)
-        self.cuts += 1
+        self._cut(now, self.limit * _GENTLE)
         return True
 
     def cut_to_floor(self, now: float) -> None:
         """The host wants none of us: as little as may be."""
+        self._cut(now, float(self.floor))
+
+    def _cut(self, now: float, limit: float) -> None:
         self._last_cut = now
-        self.limit = float(self.floor)
+        self.limit = max(float(self.floor), limit)
         self.cuts += 1
         self._resting_since = self._tried_at = None
+        self._stride, self._recovered = 1.0, False
 
     @property
     def at_floor(self) -> bool:

@@ -80,9 +80,11 @@ RULES: dict[str, Rule] = {
     "pressure": Rule(Signal.NOTHING, Fate.AGAIN),  # our own memory bound
     "stale": Rule(Signal.NOTHING, Fate.AGAIN),  # a dead kept-alive connection, no token for another
     "proxy": Rule(Signal.ROUTE, Fate.REFUSED),  # our proxy's own answer, whoever was asked for
-    # A scraping API's own answers: too many at once, not reached, plan used up, key refused.
+    # A scraping API's own answers: too many at once, none of use, none at all, plan used up, key
+    # refused.
     "gateway_throttled": Rule(Signal.ROUTE, Fate.AGAIN),
     "gateway_failed": Rule(Signal.ROUTE, Fate.REFUSED),
+    "gateway_unreached": Rule(Signal.ROUTE, Fate.REFUSED),
     "gateway_exhausted": Rule(Signal.NOTHING, Fate.AGAIN),
     "gateway_refused": Rule(Signal.NOTHING, Fate.AGAIN),
     "internal": Rule(Signal.NOTHING, Fate.FAILED),  # a bug of ours or of a fetch plugin
