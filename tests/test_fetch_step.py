@@ -497,7 +497,7 @@ def test_what_the_gateway_has_tried_is_not_tried_again(status: int, final: bool)
         (answer(509), "gateway_exhausted", True),
         (answer(401), "gateway_refused", True),
         (answer(500), "gateway_failed", False),
-        (FetchError("connect: refused", outcome="connect"), "gateway_failed", False),
+        (FetchError("connect: refused", outcome="connect"), "gateway_unreached", False),
     ],
 )
 def test_its_own_troubles_blame_no_host(found: Any, outcome: str, ends: bool) -> None:
