@@ -53,6 +53,10 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc] # diskcache publishes no 
         """Leave it: no row of ours has a file, so the name is somebody else's doing."""
 
 
+# Pages of 4 KiB that SQLite keeps in memory.
+_CACHE_PAGES = 2048
+
+
 def open_cache(directory: Path) -> Any:
     """The diskcache.Cache of a state, made where there is none; readable by its owner only.
 
@@ -84,6 +88,9 @@ def open_cache(directory: Path) -> Any:
             eviction_policy="none",
             size_limit=1 << 62,
             cull_limit=0,
+            # Rows are written once and read once, if at all: diskcache's own 32 MiB of cached
+            # pages would only be memory.
+            sqlite_cache_size=_CACHE_PAGES,
             statistics=0,
             tag_index=0,
             sqlite_journal_mode="wal",
