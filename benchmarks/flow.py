@@ -231,12 +231,12 @@ def drop(stage: Stage) -> None:
 
 
 def _settled(pages: Sequence[Hit], start: float, good: Callable[[float, int], bool]) -> float:
-    """Seconds from `start` until a window of half a second is `good`."""
+    """Seconds from `start` to the first half second that is `good` as a whole."""
     for tenth in range(150):
         at = start + tenth / 10
         window = [hit for hit in pages if at <= hit.arrived < at + 0.5]
         if good(_in_service(pages, at, at + 0.5), sum(hit.status == 429 for hit in window)):
-            return at + 0.5 - start
+            return at - start
     return float("inf")
 
 

@@ -37,7 +37,7 @@ class LiveHost(NamedTuple):
     leased: int
     window: int
     verdict: str | None
-    # Recent median in seconds, where it is known, and whether it has risen; see LatencyWatch.
+    # Recent typical seconds, where they are known, and whether they have risen: see LatencyWatch.
     latency: float | None = None
     risen: bool = False
 
@@ -55,6 +55,6 @@ class LiveHost(NamedTuple):
             host.leases,
             host.depth,
             host.verdict,
-            host.latency.median,
+            host.latency.typical,
             host.latency.risen,
         )

@@ -110,7 +110,6 @@ class AimdLimiter:
         is not tried any more.
         """
         self._held_until = now + _HELD_ROUND_TRIPS * self._round_trip
-        self._resting_since = self._tried_at = None
         if self.limit <= self.floor:
             return False
         self._cut(now, self.limit * _GENTLE)

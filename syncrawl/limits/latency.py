@@ -6,21 +6,24 @@ time to first byte: page size, our own queueing, DNS and connecting are not in i
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import OrderedDict, deque
 
+# Fewer samples in the time that counts as recent say nothing. (An idle host's cold start is not
+# its pace, nor is what it did a minute ago.)
 _SAMPLES = 20
-# The median is taken again once in so many samples.
-_EVERY = 5
-# Seconds after which a sample is no longer recent: an idle host's cold start is not its pace.
 _RECENT = 60.0
-# The least median is kept for five minutes, in buckets.
+# A sample's share of the running mean is one in so many; the mean is looked at once in a few.
+_MEMORY = 64
+_EVERY = 5
+# The least is kept for five minutes, in buckets of so many seconds.
 _BUCKET = 30.0
 _BUCKETS = 10
 # What counts as risen: times the least, and seconds above it.
 _TIMES = 2.0
 _ABOVE = 0.05
-# The least that a latency is taken for, in seconds: a clock's step is no pace.
+# What a latency counts as at least, in seconds: a clock's step is no pace.
 _INSTANT = 1e-4
 # Round trips between two cuts.
 _APART = 10.0
@@ -30,37 +33,39 @@ _MANY = 50
 
 
 class LatencyWatch:
-    """One host's recent median latency against the least it was in the last five minutes.
+    """One host's typical latency against the least that this was in the last five minutes.
 
-    Against the least median, not the least sample: the fastest of thousands of pages (a cached
-    one, a picture) is far below half of what a page takes, on a host that is at its ease.
+    Typical is the geometric mean of the last samples. It keeps still where pages differ by
+    factors, as a site's do, while a median of so few jumps from the fast kind to the slow; and one
+    answer of ten seconds moves it by little. The least is the least typical one: the fastest single
+    page of thousands lies far below half of what a page takes on a host that is at its ease.
     """
 
     __slots__ = (
         "_least",
-        "_recent",
-        "_since",
+        "_mean",
+        "_seen",
         "_times",
         "least",
-        "median",
         "noted_at",
         "quiet_until",
         "rise",
         "risen",
+        "typical",
     )
 
     def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=_SAMPLES)
-        # When each of them came.
+        # When the last samples came; how many since the last idle time; the mean of their logs.
         self._times: deque[float] = deque(maxlen=_SAMPLES)
-        # (bucket number, least median in it), oldest first; never more than _BUCKETS.
+        self._seen = 0
+        self._mean = 0.0
+        # (bucket number, least typical latency in it), oldest first; never more than _BUCKETS.
         self._least: deque[tuple[int, float]] = deque()
-        self._since = 0
         # Seconds; None where there are too few recent samples.
-        self.median: float | None = None
-        # The least median of the last five minutes, in seconds; 0 before there was one.
+        self.typical: float | None = None
+        # The least of the last five minutes, in seconds; 0 before there was one.
         self.least = 0.0
-        # The recent median as a multiple of the least; 1 where too little is known.
+        # The typical latency as a multiple of the least; 1 where too little is known.
         self.rise = 1.0
         # Whether it is slower by a factor that matters and by a time that matters.
         self.risen = False
@@ -71,43 +76,40 @@ class LatencyWatch:
     def note(self, seconds: float, now: float) -> None:
         """Take one latency."""
         if now - self.noted_at > _RECENT:
-            self._forget()
+            self._seen = 0
+            self._times.clear()
+            self._unknown()
         self.noted_at = now
-        self._recent.append(seconds)
         self._times.append(now)
-        self._since += 1
-        if self._since >= _EVERY and len(self._recent) == _SAMPLES:
-            self._since = 0
+        self._seen = seen = self._seen + 1
+        log = math.log(seconds if seconds > _INSTANT else _INSTANT)
+        self._mean += (log - self._mean) / (seen if seen < _MEMORY else _MEMORY)
+        if seen >= _SAMPLES and seen % _EVERY == 0:
             self._compare(now)
 
-    def _forget(self) -> None:
-        """What is remembered of the host's pace now is too old to speak of it."""
-        self._recent.clear()
-        self._times.clear()
-        self._unknown()
-
     def _unknown(self) -> None:
-        self.median, self.rise, self.risen = None, 1.0, False
+        self.typical, self.rise, self.risen = None, 1.0, False
 
     def _compare(self, now: float) -> None:
         if now - self._times[0] > _RECENT:
             self._unknown()
             return
-        median = statistics.median(self._recent)
+        typical = math.exp(self._mean)
         least, bucket = self._least, int(now / _BUCKET)
         while least and least[0][0] <= bucket - _BUCKETS:
             least.popleft()
         if not least or least[-1][0] != bucket:
-            least.append((bucket, median))
-        elif median < least[-1][1]:
-            least[-1] = (bucket, median)
-        self.median = median
+            least.append((bucket, typical))
+        elif typical < least[-1][1]:
+            least[-1] = (bucket, typical)
+        self.typical = typical
         self.least = min(lowest for _, lowest in least)
-        self.rise = median / max(self.least, _INSTANT)
-        self.risen = median > _TIMES * self.least and median > self.least + _ABOVE
+        self.rise = typical / self.least
+        self.risen = self.rise > _TIMES and typical > self.least + _ABOVE
 
     def __repr__(self) -> str:
-        return f"LatencyWatch(median={self.median}, least={self.least:.4f})"
+        typical = "unknown" if self.typical is None else f"{self.typical:.4f}"
+        return f"LatencyWatch(typical={typical}, least={self.least:.4f}, rise={self.rise:.2f})"
 
 
 class Climate:
@@ -125,7 +127,7 @@ class Climate:
 
         `tested` tells that the request used the limit up: else the limit is not the cause.
         """
-        if watch.median is None:
+        if watch.typical is None:
             return False
         watches = self._watches
         watches[watch] = None
@@ -136,14 +138,14 @@ class Climate:
             return False
         alike = self._rises_alike(watch, now)
         # A comparison that clears the host need not be made again for each of its answers.
-        watch.quiet_until = now + watch.median * (1.0 if alike else _APART)
+        watch.quiet_until = now + watch.typical * (1.0 if alike else _APART)
         return not alike
 
     def _rises_alike(self, watch: LatencyWatch, now: float) -> bool:
         others = [
             other.rise
             for other in self._watches
-            if other is not watch and other.median is not None and now - other.noted_at <= _RECENT
+            if other is not watch and other.typical is not None and now - other.noted_at <= _RECENT
         ]
         if len(others) < _FEW:
             return False
