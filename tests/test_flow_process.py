@@ -28,6 +28,12 @@ def states(folder: Path) -> dict[str, int]:
     return urls
 
 
+def dropped(folder: Path) -> int:
+    """What status.json tells of a running crawl."""
+    status = folder / "state" / "status.json"
+    return json.loads(status.read_text())["urls"]["dropped"] if status.exists() else 0
+
+
 class Flaky:
     """Answers 500 for some paths until told that it is mended."""
 
@@ -107,7 +113,7 @@ class TestRetryFailed:
 
 
 class TestReload:
-    def run(self, folder: Path, *, change: str) -> tuple[str, dict[str, int], int]:
+    def run(self, folder: Path, *, change: str, drops: bool) -> tuple[str, dict[str, int], int]:
         """Crawl two hosts slowly, change the file, send SIGHUP, see what follows.
 
         What was said, the URLs' states, and how often the second host was still asked.
@@ -119,24 +125,31 @@ class TestReload:
             config = write_config(
                 folder,
                 site.hosts[0].url(),
-                'crawl.seed_files = ["seeds.txt"]\nscope.deny_hosts = []\nlog.level = "info"\n',
+                'crawl.seed_files = ["seeds.txt"]\nscope.deny_hosts = []\nlog.file = "log.txt"\n',
             )
+            # What the crawl says goes to a file, to be waited for.
+            log = folder / "log.txt"
             (folder / "seeds.txt").write_text(site.hosts[1].url() + "\n")
             process = start(site, config, "--no-progress")
             site.wait_until(lambda: len(site.hosts[1].log) >= 20)
             config.write_text(config.read_text().replace("deny_hosts = []", change.format(name)))
             process.send_signal(signal.SIGHUP)
-            site.wait_until(lambda: len(site.hosts[0].log) >= 150)
+            site.wait_until(lambda: "read again" in log.read_text())
+            if drops:
+                # The commit thread has acted on it; what was in flight is over soon after.
+                site.wait_until(lambda: dropped(folder) > 0)
+            more = len(site.hosts[0].log) + 60
+            site.wait_until(lambda: len(site.hosts[0].log) >= more)
             before = len(site.hosts[1].log)
-            site.wait_until(lambda: len(site.hosts[0].log) >= 200)
+            site.wait_until(lambda: len(site.hosts[0].log) >= more + 60)
             after = len(site.hosts[1].log)
             process.send_signal(signal.SIGTERM)
-            _, told = process.communicate(timeout=STUCK_SECONDS)
-        assert process.returncode == 3, told
-        return told, states(folder), after - before
+            _, words = process.communicate(timeout=STUCK_SECONDS)
+        assert process.returncode == 3, words
+        return log.read_text(), states(folder), after - before
 
     def test_what_is_denied_now_is_dropped_and_not_asked(self, tmp_path: Path) -> None:
-        told, urls, asked = self.run(tmp_path, change='deny_hosts = ["{}"]')
+        told, urls, asked = self.run(tmp_path, change='deny_hosts = ["{}"]', drops=True)
         assert "scope.deny_hosts read again" in told
         assert asked == 0
         assert urls["dropped"] > 10
@@ -144,7 +157,7 @@ class TestReload:
         assert report["dropped"] == {"deny_hosts": urls["dropped"]}
 
     def test_a_file_that_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
-        told, urls, asked = self.run(tmp_path, change='deny_hosts = ["{}')
+        told, urls, asked = self.run(tmp_path, change='deny_hosts = ["{}', drops=False)
         assert "cannot be read again" in told
         assert asked > 0
         assert urls["dropped"] == 0

@@ -106,6 +106,21 @@ def test_a_worker_is_kept_for_a_host_of_as_much(priority: int) -> None:
     assert len(bench.take_all()) == 7
 
 
+def test_a_worker_is_kept_for_a_host_whose_page_is_still_being_parsed() -> None:
+    bench = proven("a", start=8, workers=8)
+    bench.scheduler.rules_known("http://b", ALLOW_ALL, 0.0, NEVER)
+    bench.offer("b", 1)
+    parsing = bench.take()
+    bench.scheduler.release(parsing, "2xx")  # its links are not here yet
+    for _ in range(20):
+        bench.offer("a", 1)
+        bench.finish(bench.take())
+    bench.offer("a", 8)
+    assert len(bench.take_all()) == 7
+    bench.offer("b", 1, first=5)
+    assert [lease.host.key for lease in bench.take_all()] == ["b"]
+
+
 def test_an_empty_handed_host_of_less_may_have_the_kept_worker() -> None:
     bench = proven("a", "b", start=8, workers=8)
     bench.scheduler.rules_known("http://slow", ALLOW_ALL, 4.0, NEVER)

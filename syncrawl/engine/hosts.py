@@ -123,6 +123,7 @@ class Host:
         "requests",
         "reserved",
         "since_refill",
+        "standing",
         "target",
         "verdict",
         "version",
@@ -138,6 +139,7 @@ class Host:
         self.latency = LatencyWatch()
         self.forbidden = ForbiddenWatch()
         self.lookup = Lookup.NONE
+        self.standing = LOWEST  # its priority, or the last it had; see Standings
         self.requests = 0  # over the life of the state
         self.in_flight = 0
         self.in_flight_peak = 0

@@ -63,7 +63,10 @@ class Standings:
         gate = host.gate
         offers = host.has_offer
         due = max(gate.ready_at(), host.held_until) if offers else NEVER
-        priority = host.priority
+        if host.window or host.jobs:
+            # One that waits for what its last page will bring stands as it stood.
+            host.standing = host.priority
+        priority = host.standing
         if due <= now:
             kind = self._trusted if self.trusts(host) else self._doubted
             self._put(host, kind[host.in_flight > 0], (-priority, gate.in_flight))
@@ -125,7 +128,7 @@ class Standings:
         """
         if not host.in_flight or free > self._most_kept:
             return False
-        level = host.priority
+        level = host.standing
         return free <= sum(n for each, n in self._empty_handed.items() if each >= level)
 
     def ripen(self, now: float) -> None:
