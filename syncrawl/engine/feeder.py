@@ -20,6 +20,10 @@ from syncrawl.urls import Canonicalizer
 ROBOTS = "robots/"
 
 
+# Above the number of any bundle.
+_NEVER_NEW = 1 << 62
+
+
 class Feeder:
     """Every entry it takes is offered to the scheduler or ended, none is lost."""
 
@@ -111,8 +115,9 @@ class Feeder:
 
     def deny(self) -> None:
         """scope.deny_hosts has changed: what waits for a host that it names now is dropped."""
-        # What shares a queue with hosts that are not denied is looked at as it is fed.
-        self._first_bundle = self._frontier.next_bundle
+        # From now on whatever is fed is looked at: what shares a queue with hosts that are not
+        # denied, and links that passed the old scope and are on their way to a commit.
+        self._first_bundle = _NEVER_NEW
         for key in list(self._frontier.unfinished_by_queue()):
             entries = self._scheduler.unload(key, jobs=self._scope.denied_host(key))
             if self._scope.denied_host(key):
