@@ -130,7 +130,12 @@ class TestReload:
             # What the crawl says goes to a file, to be waited for.
             log = folder / "log.txt"
             (folder / "seeds.txt").write_text(site.hosts[1].url() + "\n")
-            process = start(site, config, "--no-progress")
+            # Whoever runs the tests may have had SIGHUP ignored, as nohup does; that is inherited.
+            before_tests = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            try:
+                process = start(site, config, "--no-progress")
+            finally:
+                signal.signal(signal.SIGHUP, before_tests)
             site.wait_until(lambda: len(site.hosts[1].log) >= 20)
             config.write_text(config.read_text().replace("deny_hosts = []", change.format(name)))
             process.send_signal(signal.SIGHUP)
