@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -197,32 +200,35 @@ def test_a_decision_made_before_deny_hosts_changed_does_not_outlive_it() -> None
     assert subject.refuse(one, 1) == "deny_hosts"
 
 
+@contextmanager
+def readers(subject: Scope, urls: list[Url]) -> Iterator[None]:
+    """Three threads ask `subject` about `urls` all the while; what they raise is raised here."""
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            for one in urls:
+                subject.refuse(one, 1)
+
+    with ThreadPoolExecutor(3) as pool:
+        reading = [pool.submit(read) for _ in range(3)]
+        try:
+            yield
+        finally:
+            stop.set()
+        for each in reading:
+            each.result(timeout=30)
+
+
 def test_threads_may_read_while_deny_hosts_change() -> None:
     subject = scope("http://h/", follow="any")
     urls = [url(f"http://h{number}/") for number in range(50)]
-    stop = threading.Event()
-    raised: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            while not stop.is_set():
-                for one in urls:
-                    subject.refuse(one, 1)
-        except BaseException as error:  # noqa: BLE001 - handed to the asserting thread
-            raised.append(error)
-
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for one in urls:
-        subject.deny_hosts_changed([one.host])
-        assert [subject.refuse(other, 1) for other in urls] == [
-            "deny_hosts" if other is one else None for other in urls
-        ]
-    stop.set()
-    for reader in readers:
-        reader.join(timeout=30)
-    assert not raised
+    with readers(subject, urls):
+        for one in urls:
+            subject.deny_hosts_changed([one.host])
+            assert [subject.refuse(other, 1) for other in urls] == [
+                "deny_hosts" if other is one else None for other in urls
+            ]
 
 
 def test_scheme() -> None:
@@ -282,27 +288,10 @@ def test_a_decision_made_before_an_extension_does_not_outlive_it() -> None:
 def test_threads_may_read_while_one_extends() -> None:
     subject = scope("http://h/")
     urls = [url(f"http://h{number}/") for number in range(200)]
-    stop = threading.Event()
-    raised: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            while not stop.is_set():
-                for one in urls:
-                    subject.refuse(one, 1)
-        except BaseException as error:  # noqa: BLE001 - handed to the asserting thread
-            raised.append(error)
-
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for one in urls:
-        subject.extend([one])
-        assert subject.refuse(one, 1) is None
-    stop.set()
-    for reader in readers:
-        reader.join(timeout=30)
-    assert not raised
+    with readers(subject, urls):
+        for one in urls:
+            subject.extend([one])
+            assert subject.refuse(one, 1) is None
     assert [subject.refuse(one, 1) for one in urls] == [None] * len(urls)
 
 
