@@ -38,7 +38,7 @@ from syncrawl.frontier.bytesdisk import BytesDisk
 from syncrawl.frontier.disk import DiskFrontier
 from syncrawl.frontier.faults import translated
 from syncrawl.frontier.inspect import Found, inspect, robots_note
-from syncrawl.frontier.model import Batch, Counts, Entry, Finish
+from syncrawl.frontier.model import SHED, Batch, Counts, Entry, Finish
 from syncrawl.testing.frontiers import by_host, done, drain, entries, entry, fp_of, successor, urls
 from tests.support import ROOT, absent
 
@@ -63,6 +63,7 @@ class Log(msgspec.Struct):
 
     found: list[str] = []
     ended: list[tuple[str, str]] = []
+    shed: list[str] = []
     alias: int = 0
 
 
@@ -83,8 +84,20 @@ def child(directory: str, kill_at: int, commits: int) -> None:
         batch, log = workload(number, taken)
         batch.notes = {"number": b"%d" % number, f"log/{number}": msgspec.json.encode(log)}
         frontier.commit(batch)
+        frontier.shelve(1, 3 * (number % 20))
+        frontier.unshelve(number % 5)
         sys.stdout.write(f"{number}\n")
         sys.stdout.flush()
+    frontier.close()
+
+
+def reviving_child(directory: str, kill_at: int) -> None:
+    """Revive all that failed, and die at the `kill_at`-th statement of that."""
+    frontier = make(Path(directory))
+    frontier.open()
+    frontier._cache._con.set_trace_callback(dying(kill_at))
+    for _ in frontier.revive([]):
+        pass
     frontier.close()
 
 
@@ -93,6 +106,9 @@ def workload(number: int, taken: list[Entry]) -> tuple[Batch, Log]:
     batch = Batch(found=[entry(f"{number}/{n}", f"{n % 3}.test") for n in range(9)])
     log = Log([one.url for one in batch.found], alias=entry(f"{number}/alias").fp)
     batch.aliases = [log.alias]
+    log.shed = [f"http://0.test/{number}/shed-{n}" for n in range(number % 3)]
+    batch.shed = [Entry(url, fp_of(url)) for url in log.shed]
+    batch.shed += [entry(f"{number}/{n}", f"{n % 3}.test") for n in range(3)]
     batch.found += [entry(f"{number - 1}/{n}", f"{n % 3}.test") for n in range(9) if number > 1]
     for place, one in enumerate(taken):
         end: Any = ("done", "failed", "done", "dropped", "moved", "kept", "moved")[place % 7]
@@ -106,14 +122,21 @@ def workload(number: int, taken: list[Entry]) -> tuple[Batch, Log]:
     return batch, log
 
 
-def kill_at_statement(number: int) -> None:
-    """Die where SQLite is about to run its `number`-th statement, triggers' included."""
+def dying(number: int) -> Callable[[str], None]:
+    """Kills this process as it is called for the time after `number`."""
     left = iter(range(number))
-    connect = sqlite3.connect
 
     def count(statement: str) -> None:
         if next(left, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+def kill_at_statement(number: int) -> None:
+    """Die where SQLite is about to run its `number`-th statement, triggers' included."""
+    connect = sqlite3.connect
+    count = dying(number)
 
     def traced(*args: Any, **options: Any) -> sqlite3.Connection:
         connection = connect(*args, **options)
@@ -124,11 +147,9 @@ def kill_at_statement(number: int) -> None:
 
 
 @contextlib.contextmanager
-def running(directory: Path, kill_at: int = 0, commits: int = 0) -> Iterator[subprocess.Popen[str]]:
-    arguments = [str(directory), str(kill_at), str(commits)]
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as process:
+def running(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", __name__, str(directory), *(arguments or ("0", "0"))]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -152,7 +173,7 @@ def killed_after(directory: Path, lines: int) -> int:
 
 def killed_at(directory: Path, statement: int) -> int:
     """Let a child kill itself at a statement; the last number it printed, 0 for none."""
-    with running(directory, kill_at=statement) as process:
+    with running(directory, str(statement), "0") as process:
         lines = process.communicate(timeout=CHILD_SECONDS)[0].split()
     assert process.returncode == -signal.SIGKILL
     return int(lines[-1]) if lines else 0
@@ -169,15 +190,20 @@ def assert_sound(directory: Path, printed: int) -> int:
     found = [url for log in logs.values() for url in log.found]
     ends = dict(end for log in logs.values() for end in log.ended)
     assert len(ends) == sum(len(log.ended) for log in logs.values()), "a URL ended twice"
+    shed = [url for log in logs.values() for url in log.shed]
     counts = frontier.counts()
     how = list(ends.values())
-    dropped = {"dropped": how.count("dropped")} if "dropped" in how else {}
+    dropped = {"dropped": how.count("dropped"), SHED: len(shed)}
     assert counts == Counts(
-        len(found), len(found) - len(ends), how.count("done"), how.count("failed"), dropped
+        len(found) + len(shed),
+        len(found) - len(ends),
+        how.count("done"),
+        how.count("failed"),
+        {reason: count for reason, count in dropped.items() if count},
     )
     assert all(log.alias in frontier.seen for log in logs.values())
-    assert len(frontier.seen) == len(found) + number
-    frontier.commit(Batch(found=[Entry(url, fp_of(url)) for url in found]))
+    assert len(frontier.seen) == len(found) + len(shed) + number
+    frontier.commit(Batch(found=[Entry(url, fp_of(url)) for url in (*found, *shed)]))
     assert frontier.counts() == counts
     assert sorted(urls(drain(frontier))) == sorted(set(found) - ends.keys())
     frontier.close()
@@ -225,6 +251,42 @@ def test_many_kills(tmp_path: Path, seed: int) -> None:
     assert_sound(tmp_path / "state", last)
 
 
+def test_kills_while_failed_urls_are_revived(tmp_path: Path) -> None:
+    """Whenever it dies, each URL is either failed or pending, and the next attempt goes on."""
+    directory = tmp_path / "state"
+    frontier = make(directory)
+    frontier.open()
+    failed = {one.fp: one for one in entries(40)}
+    frontier.commit(Batch(found=entries(40)))
+    taken = drain(frontier)
+    for start in range(0, 40, 4):
+        ends = [Finish(one, "failed", "5xx") for one in taken[start : start + 4]]
+        frontier.commit(Batch(finished=ends))
+    frontier.close()
+    revived = []
+    for statement in (9, 28, 34, 41, 60):
+        with running(directory, str(statement), "revive") as process:
+            assert process.wait(CHILD_SECONDS) == -signal.SIGKILL
+        states = {fp: inspect(directory, fp) for fp in failed}
+        frontier = make(directory)
+        frontier.open()
+        counts = frontier.counts()
+        assert counts == Counts(40, 40 - counts.failed, failed=counts.failed)
+        pending = {one.fp for one in drain(frontier)}
+        for fp, found in states.items():
+            assert found is not None
+            assert found.state == ("pending" if fp in pending else "failed")
+        frontier.close()
+        revived.append(len(pending))
+    assert revived == sorted(revived)
+    assert set(revived) - {0, 40}, "it died before or after all of them"
+    frontier = make(directory)
+    frontier.open()
+    assert sum(frontier.revive([])) == 40 - revived[-1]
+    assert len(drain(frontier)) == 40
+    frontier.close()
+
+
 def test_a_look_up_while_a_crawl_commits(tmp_path: Path) -> None:
     """Reading beside a writer never fails, never holds it up and never writes."""
     directory = tmp_path / "state"
@@ -255,7 +317,7 @@ def test_a_look_up_while_a_crawl_commits(tmp_path: Path) -> None:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A closed state with rows of every kind: 6 pending, 1 waiting, 3 finished."""
+    """A closed state with rows of every kind: 6 pending, 1 waiting, 3 finished, 1 shed."""
     directory = tmp_path / "state"
     frontier = make(directory, track_depth=True)
     frontier.open()
@@ -268,6 +330,7 @@ def state(tmp_path: Path) -> Path:
             moved=[(taken[3], successor(taken[3], attempts=1, due=9e9))],
             found=[entry(4, depth=2)],
             aliases=[77],
+            shed=[entry("shed")],
             notes={"tokens": b"t", "robots/http://a.test": b"rules"},
         )
     )
@@ -749,6 +812,7 @@ def test_a_look_up_tells_the_state_of_each_url(state: Path) -> None:
     assert looked[0] == inspect(state, 77) == Found("done")
     assert robots_note(state, "http://a.test") == b"rules"
     assert robots_note(state, "http://b.test") is None
+    assert inspect(state, entry("shed").fp) == Found("dropped", SHED)
     assert files(state) == before
 
 
@@ -788,4 +852,7 @@ def test_a_fingerprint_across_two_others_is_no_hit(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[3] == "revive":
+        reviving_child(sys.argv[1], int(sys.argv[2]))
+    else:
+        child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

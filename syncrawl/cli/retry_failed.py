@@ -29,13 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Say how many URLs are pending again; 0 also where there are none."""
+    """Say how many URLs are pending again; 0 also where none had failed."""
     from syncrawl.engine.preflight import StateLock
+    from syncrawl.engine.rooms import FRONTIER_DIR
     from syncrawl.errors import EXIT_CONDITION
+    from syncrawl.frontier.reader import is_there
 
     config = load(args)
     state_dir = Path(config.crawl.state_dir)
-    if not state_dir.is_dir():
+    if not is_there(state_dir / FRONTIER_DIR):
         say(f"syncrawl: there is no crawl in {state_dir}")
         return EXIT_CONDITION
     with StateLock(state_dir):
@@ -43,7 +45,8 @@ def execute(args: argparse.Namespace) -> int:
         if revived:
             _tell_report(state_dir, revived)
     of = f" that failed with {', '.join(args.classes)}" if args.classes else " that failed"
-    out(f"{revived:,} URLs{of} are pending again" if revived else f"no URLs{of}")
+    count = f"{revived:,} URLs{of} are" if revived > 1 else f"one URL{of} is"
+    out(f"{count} pending again" if revived else f"no URLs{of}")
     return 0
 
 
@@ -53,14 +56,10 @@ def revive(config: Config, classes: frozenset[str]) -> int:
     from syncrawl.engine.gates import GateKeys
     from syncrawl.engine.rooms import FRONTIER_DIR
     from syncrawl.frontier.disk import DiskFrontier
-    from syncrawl.frontier.reader import is_there
     from syncrawl.urls import Canonicalizer
 
-    directory = Path(config.crawl.state_dir) / FRONTIER_DIR
-    if not is_there(directory):
-        return 0
     frontier = DiskFrontier(
-        directory,
+        Path(config.crawl.state_dir) / FRONTIER_DIR,
         clock=SystemClock(),
         queue_of=GateKeys(config).queue_of,
         fingerprint_rules=Canonicalizer(config.scope.tracking_parameters).rules_id,

@@ -247,7 +247,11 @@ class Committer:
             batch.finished.append(Finish(entry, "done", fetched.outcome))
             self._tell(self._log.debug, "done", item)
         elif fate is Fate.FAILED:
-            batch.finished.append(Finish(entry, "failed", fetched.outcome))
+            # Where it failed is where a later attempt begins: the target is seen by then.
+            end = msgspec.structs.replace(
+                entry, target=fetched.target or entry.target, hops=fetched.hops
+            )
+            batch.finished.append(Finish(end, "failed", fetched.outcome))
             self._tell(self._log.info, "failed", item)
         elif fate is Fate.DROPPED:
             self._drop(entry, fetched.dropped, batch)

@@ -12,6 +12,10 @@ from syncrawl.frontier.model import Entry
 from syncrawl.frontier.rows import decode_entries
 
 _NO_MARKS: frozenset[int] = frozenset()
+# A heap this long is cleared of bundles that have left it once they are more than the others.
+_LONG = 64
+
+_Heap = list[tuple[int, int, "Bundle"]]
 
 
 class Bundle:
@@ -89,12 +93,15 @@ class Bundle:
 
 
 class _Queue:
-    __slots__ = ("cold", "level", "shelved", "unfinished")
+    __slots__ = ("cold", "level", "lying", "name", "shelved", "unfinished")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         # Bundles to take: best priority, then oldest, first. Those that are taken or shelved
         # by now are left out as they come up.
-        self.cold: list[tuple[int, int, Bundle]] = []
+        self.cold: _Heap = []
+        # How many of them are in fact there.
+        self.lying = 0
         # The priority of the best one, None where there is none.
         self.level: int | None = None
         self.unfinished = 0
@@ -118,16 +125,18 @@ class QueueIndex:
         # Cold bundles, lowest priority and youngest first; None until anything is shelved,
         # so that a crawl which sheds nothing pays nothing. Entries are left behind like those
         # of `_Queue.cold`.
-        self._worst: list[tuple[int, int, Bundle]] | None = None
+        self._worst: _Heap | None = None
+        # How many bundles are cold, over all queues.
+        self._lying = 0
         # Shelved bundles, best priority and oldest first, and how many URLs they hold.
-        self._shelf: list[tuple[int, int, Bundle]] = []
+        self._shelf: _Heap = []
         self.shelved = 0
 
     def add(self, bundle: Bundle, *, wall: float) -> bool:
         """File a bundle by when it is due; True where it can be taken now."""
         queue = self._queues.get(bundle.queue)
         if queue is None:
-            queue = self._queues[bundle.queue] = _Queue()
+            queue = self._queues[bundle.queue] = _Queue(bundle.queue)
         queue.unfinished += bundle.open
         if bundle.due > wall:
             heapq.heappush(self._waiting, (bundle.due, bundle.id, bundle))
@@ -145,7 +154,7 @@ class QueueIndex:
             return None
         heapq.heappop(queue.cold)
         bundle.taken = True
-        self._level(bundle.queue, queue)
+        self._left(queue)
         return bundle
 
     def finish_one(self, bundle: Bundle) -> None:
@@ -203,42 +212,48 @@ class QueueIndex:
         queue = self._queues[bundle.queue]
         queue.shelved += bundle.open
         heapq.heappush(self._shelf, (-bundle.priority, bundle.id, bundle))
-        self._level(bundle.queue, queue)
+        self._left(queue)
 
     def unshelve(self) -> Bundle | None:
         """Put the best shelved bundle back to its queue."""
-        while self._shelf:
-            bundle = heapq.heappop(self._shelf)[2]
-            if bundle.shelved:
-                self._off_the_shelf(bundle)
-                self._chill(bundle)
-                return bundle
-        return None
+        if not self._shelf:
+            return None
+        bundle = heapq.heappop(self._shelf)[2]
+        self._off_the_shelf(bundle)
+        self._chill(bundle)
+        return bundle
 
     def take(self, bundle: Bundle) -> None:
-        """Take one cold or shelved bundle, wherever it lies."""
-        if bundle.shelved:
-            self._off_the_shelf(bundle)
+        """Take one cold bundle, wherever it lies."""
         bundle.taken = True
-        self._level(bundle.queue, self._queues[bundle.queue])
+        self._left(self._queues[bundle.queue])
 
-    def all_of(self, name: str) -> list[Bundle]:
-        """A queue's bundles that are not taken, those that wait for their time among them.
+    def take_all(self, name: str) -> list[Bundle]:
+        """Take a queue's bundles, also those that are shelved or wait for their time.
 
-        The latter are made ready to be taken. Walks all that wait or are shelved.
+        Walks all that wait or are shelved.
         """
         queue = self._queues.get(name)
         if queue is None:
             return []
-        found = {bundle.id: bundle for _, _, bundle in queue.cold if bundle.cold}
+        taken = {bundle.id: bundle for _, _, bundle in queue.cold if bundle.cold}
         if queue.shelved:
-            found |= {b.id: b for _, _, b in self._shelf if b.shelved and b.queue == name}
+            shelved = [item[2] for item in self._shelf if item[2].queue == name]
+            self._shelf = [item for item in self._shelf if item[2].queue != name]
+            heapq.heapify(self._shelf)
+            for bundle in shelved:
+                self._off_the_shelf(bundle)
+                taken[bundle.id] = bundle
         waiting = [item for item in self._waiting if item[2].queue == name]
         if waiting:
             self._waiting = [item for item in self._waiting if item[2].queue != name]
             heapq.heapify(self._waiting)
-            found |= {bundle.id: bundle for _, _, bundle in waiting}
-        return list(found.values())
+            taken |= {bundle.id: bundle for _, _, bundle in waiting}
+        for bundle in taken.values():
+            bundle.taken = True
+        queue.cold = []
+        self._left(queue, queue.lying)
+        return list(taken.values())
 
     def shelved_of(self, name: str) -> int:
         """How many entries of a queue are shelved."""
@@ -262,12 +277,24 @@ class QueueIndex:
     def _chill(self, bundle: Bundle) -> None:
         queue = self._queues[bundle.queue]
         heapq.heappush(queue.cold, (-bundle.priority, bundle.id, bundle))
+        queue.lying += 1
+        self._lying += 1
+        if len(queue.cold) > max(_LONG, 2 * queue.lying):
+            queue.cold = _cleared(queue.cold)
         if self._worst is not None:
             heapq.heappush(self._worst, (bundle.priority, -bundle.id, bundle))
+            if len(self._worst) > max(_LONG, 2 * self._lying):
+                self._worst = _cleared(self._worst)
         if queue.level is None or bundle.priority > queue.level:
-            self._level(bundle.queue, queue)
+            self._level(queue)
 
-    def _level(self, name: str, queue: _Queue) -> None:
+    def _left(self, queue: _Queue, count: int = 1) -> None:
+        """Cold bundles of the queue are taken or shelved."""
+        queue.lying -= count
+        self._lying -= count
+        self._level(queue)
+
+    def _level(self, queue: _Queue) -> None:
         """Have the backlog say what the queue's best bundle is now."""
         best = queue.best()
         level = None if best is None else best.priority
@@ -275,9 +302,16 @@ class QueueIndex:
             return
         if queue.level is not None:
             names = self._backlog[queue.level]
-            del names[name]
+            del names[queue.name]
             if not names:
                 del self._backlog[queue.level]
         if level is not None:
-            self._backlog.setdefault(level, {})[name] = None
+            self._backlog.setdefault(level, {})[queue.name] = None
         queue.level = level
+
+
+def _cleared(heap: _Heap) -> _Heap:
+    """The heap of those that are there, each once: what left it and came back is in it twice."""
+    there = list({item[2].id: item for item in heap if item[2].cold}.values())
+    heapq.heapify(there)
+    return there

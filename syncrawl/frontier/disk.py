@@ -131,8 +131,7 @@ class DiskFrontier:
         self._note_keys = loaded.note_keys
         self._next_bundle = loaded.next_bundle
         self._next_commit = loaded.next_commit
-        for packed in loaded.seen:
-            self.seen.load(packed)
+        self.seen.load(loaded.seen)
         self._check_sums()
         wall = self._clock.wall()
         for id in sorted(self._bundles):
@@ -184,7 +183,7 @@ class DiskFrontier:
         for _, state, reason in batch.finished:
             counts.finish(state, reason)
         with translated(self._directory), self._cache.transact():
-            self._write(batch, bundles, settled, fps, lowered, counts)
+            self._write(batch, bundles, settled, fps, shed, lowered, counts)
         self._counts = counts
         self.seen.add(fps)
         self._note_keys.update(batch.notes)
@@ -201,6 +200,7 @@ class DiskFrontier:
         bundles: list[Bundle],
         settled: _Settled,
         fps: list[int],
+        shed: set[int],
         lowered: dict[int, int],
         counts: Counts,
     ) -> None:
@@ -215,6 +215,8 @@ class DiskFrontier:
             put(f"d:{number}", encode([(id, i) for id, ii in settled.marks.items() for i in ii]))
         if fps:
             put(f"s:{number}", SeenSet.pack(fps))
+        if shed:
+            put(f"x:{number}", SeenSet.pack(shed))
         ends = [end for end in batch.finished if end.state != "done"]
         if ends:
             put(f"f:{number}", encode(ends))
@@ -327,10 +329,6 @@ class DiskFrontier:
         return touched
 
     def revive(self, classes: Collection[str]) -> Iterator[int]:
-        """Make URLs pending again that failed with one of `classes` (any, where that is empty).
-
-        Yields how many after each transaction; none is lost where the caller stops in between.
-        """
         for row in rows_of(self._cache):
             with translated(self._directory):
                 again = split_ends(self._cache[row], classes)
@@ -341,8 +339,7 @@ class DiskFrontier:
     def _take_back(self, row: str, again: Again) -> None:
         bundles = self._pack(again.entries)
         counts = self._counts.copy()
-        counts.failed -= len(again.entries)
-        counts.unfinished += len(again.entries)
+        counts.revive(len(again.entries))
         with translated(self._directory), self._cache.transact():
             for bundle in bundles:
                 self._cache.set(bundle.row, encode(bundle.entries))
@@ -392,8 +389,7 @@ class DiskFrontier:
 
     def take_all(self, queue: str) -> list[Entry]:
         taken: list[Entry] = []
-        for bundle in self._index.all_of(queue):
-            self._index.take(bundle)
+        for bundle in self._index.take_all(queue):
             taken.extend(self._unpack(bundle))
         return self._now_taken(taken)
 

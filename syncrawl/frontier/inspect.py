@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from syncrawl.errors import StateDamaged
 from syncrawl.frontier.faults import translated
-from syncrawl.frontier.model import Entry
+from syncrawl.frontier.model import SHED, Entry
 from syncrawl.frontier.reader import StateReader, is_there
 from syncrawl.frontier.rows import decode_ends, decode_entries, decode_pairs, encode
 from syncrawl.frontier.seen import SeenSet
@@ -24,8 +24,9 @@ class Found(NamedTuple):
     """One URL in the state; `state` is None for one that was never accepted.
 
     "done" includes redirect targets that were fetched on behalf of another URL. `reason` is
-    the outcome of a failed or dropped URL. `entry` is there unless the URL is done or
-    unknown, with the smallest depth known. `due` is wall-clock seconds (0 = at once).
+    the outcome of a failed or dropped URL. `entry` is there unless the URL is done, unknown
+    or was dropped as it was found for want of room ("shed"), with the smallest depth known.
+    `due` is wall-clock seconds (0 = at once).
     """
 
     state: Literal["pending", "done", "failed", "dropped"] | None
@@ -70,18 +71,21 @@ def _look_once(directory: Path, look: Callable[[StateReader], T]) -> T | None:
 
 
 def _find(reader: StateReader, fp: int) -> Found:
-    if not _is_known(reader, fp):
+    if not _is_among(reader, "s:", fp):
         return Found(None)
     entry = _unfinished(reader, fp)
     if entry is not None:
         entry.depth = min(entry.depth, _smallest_depth(reader, fp, entry.depth))
         return Found("pending", None, entry, entry.due)
-    return _end(reader, fp) or Found("done")
+    end = _end(reader, fp)
+    if end is not None:
+        return end
+    return Found("dropped", SHED) if _is_among(reader, "x:", fp) else Found("done")
 
 
-def _is_known(reader: StateReader, fp: int) -> bool:
+def _is_among(reader: StateReader, kind: str, fp: int) -> bool:
     packed = SeenSet.pack([fp])
-    for _, row in reader.items("s:"):
+    for _, row in reader.items(kind):
         # A find is far quicker than a set; a hit across two fingerprints is none.
         at = row.find(packed)
         while at >= 0:

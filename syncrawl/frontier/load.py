@@ -51,12 +51,13 @@ def load(reader: StateReader, queue_of: QueueOf, *, track_depth: bool) -> Loaded
         loaded.counts = decode_counts(raw)
     loaded.note_keys.update(reader.keys("n:"))
     # Also those that are not read: a commit must never take the number of another.
-    numbers = (int(rest) for kind in "dsfz" for rest in reader.keys(f"{kind}:"))
+    numbers = (int(rest) for kind in "dsxfz" for rest in reader.keys(f"{kind}:"))
     loaded.next_commit = max(numbers, default=0) + 1
     marked = _load_marks(reader, loaded)
     # A mark may outlive its bundle; that number must not come again while it is there.
     loaded.next_bundle = max(max(loaded.bundles, default=0), marked) + 1
     _load_seen(reader, loaded)
+    _merge_short(loaded, {f"x:{commit}": packed for commit, packed in _numbered(reader, "x")})
     if track_depth:
         _load_depths(reader, loaded)
     return loaded
@@ -88,13 +89,9 @@ def _load_marks(reader: StateReader, loaded: Loaded) -> int:
 
 
 def _load_seen(reader: StateReader, loaded: Loaded) -> None:
-    short: dict[str, bytes] = {}
-    for commit, packed in _numbered(reader, "s"):
-        loaded.seen.append(packed)
-        if len(packed) < _LONG:
-            short[f"s:{commit}"] = packed
-    if len(short) > _MANY_ROWS:
-        _merge(loaded, short, b"".join(short.values()))
+    rows = {f"s:{commit}": packed for commit, packed in _numbered(reader, "s")}
+    loaded.seen.extend(rows.values())
+    _merge_short(loaded, rows)
 
 
 def _load_depths(reader: StateReader, loaded: Loaded) -> None:
@@ -112,6 +109,13 @@ def _load_depths(reader: StateReader, loaded: Loaded) -> None:
                 depths[fp] = lowered[fp] = depth
     if len(rows) > _MANY_ROWS:
         _merge(loaded, rows, encode(list(lowered.items())))
+
+
+def _merge_short(loaded: Loaded, rows: dict[str, bytes]) -> None:
+    """Put rows of fingerprints together where there are many."""
+    short = {row: packed for row, packed in rows.items() if len(packed) < _LONG}
+    if len(short) > _MANY_ROWS:
+        _merge(loaded, short, b"".join(short.values()))
 
 
 def _merge(loaded: Loaded, rows: dict[str, bytes], value: bytes) -> None:

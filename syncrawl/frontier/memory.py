@@ -6,10 +6,11 @@ the same conformance suite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from syncrawl.clock import Clock
-from syncrawl.frontier.model import Batch, Counts, Entry, QueueOf, host_of
+from syncrawl.frontier.model import Batch, Counts, Entry, Finish, QueueOf, host_of
+from syncrawl.frontier.revive import as_found
 from syncrawl.frontier.seen import SeenSet
 
 
@@ -29,6 +30,7 @@ class MemoryFrontier:
         self._waiting: list[Entry] = []
         self._taken: dict[int, Entry] = {}
         self._shelf: list[Entry] = []
+        self._failed: list[Finish] = []
         # The order in which queues came to the priority that their best entry has.
         self._ranks: dict[str, tuple[int, int]] = {}
         self._rank = 0
@@ -49,8 +51,10 @@ class MemoryFrontier:
     def commit(self, batch: Batch) -> set[str]:
         self._take_back([end.entry for end in batch.finished] + [old for old, _ in batch.moved])
         counts = self._counts.copy()
-        for _, state, reason in batch.finished:
-            counts.finish(state, reason)
+        for end in batch.finished:
+            counts.finish(end.state, end.reason)
+            if end.state == "failed":
+                self._failed.append(end)
         wall = self._clock.wall()
         touched = {self._accept(new, wall) for _, new in batch.moved}
         self.seen.add(batch.aliases)
@@ -109,6 +113,17 @@ class MemoryFrontier:
 
     def shelved_queue(self, queue: str) -> int:
         return sum(self._queue(entry) == queue for entry in self._shelf)
+
+    def revive(self, classes: Collection[str]) -> Iterator[int]:
+        again = [end for end in self._failed if not classes or end.reason in classes]
+        self._failed = [end for end in self._failed if end not in again]
+        if again:
+            counts = self._counts.copy()
+            counts.revive(len(again))
+            self._counts = counts
+            for end in again:
+                self._accept(as_found(end.entry), self._clock.wall())
+            yield len(again)
 
     def ripen(self, wall: float) -> set[str]:
         ripe = [entry for entry in self._waiting if entry.due <= wall]

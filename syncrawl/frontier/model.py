@@ -6,7 +6,7 @@ its lease to other threads, which read it and never write to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -126,6 +126,11 @@ class Counts:
             self.seen += count
             self.dropped[SHED] = self.dropped.get(SHED, 0) + count
 
+    def revive(self, count: int) -> None:
+        """Count failed URLs back into `unfinished`."""
+        self.failed -= count
+        self.unfinished += count
+
     def finish(self, state: FinalState, reason: str) -> None:
         """Count one entry out of `unfinished`."""
         self.unfinished -= 1
@@ -214,6 +219,14 @@ class Frontier(Protocol):
 
     def shelved_queue(self, queue: str) -> int:
         """The same of one queue."""
+        ...
+
+    def revive(self, classes: Collection[str]) -> Iterator[int]:
+        """Make URLs that failed with one of `classes` (any, where that is empty) pending again.
+
+        As they were found, with no attempts and due at once, but at the redirect target that
+        failed. For a frontier of which nothing is taken. Yields how many after each transaction.
+        """
         ...
 
     def ripen(self, wall: float) -> set[str]:

@@ -25,7 +25,7 @@ def split_ends(packed: bytes, classes: Collection[str]) -> Again:
     again = Again([], [])
     for end in decode_ends(packed):
         if end.state == "failed" and (not classes or end.reason in classes):
-            again.entries.append(_made_new(end.entry))
+            again.entries.append(as_found(end.entry))
         else:
             again.ends.append(end)
     return again
@@ -36,8 +36,12 @@ def rows_of(cache: Any) -> Iterator[str]:
     return iter([key for key in cache if isinstance(key, str) and key.startswith("f:")])
 
 
-def _made_new(entry: Entry) -> Entry:
-    """The URL as it was found: no attempts, no redirects followed, due at once."""
+def as_found(entry: Entry) -> Entry:
+    """The URL as it was found: no attempts, due at once.
+
+    It goes on at the redirect target that failed. That one is seen since the first attempt,
+    so that a redirect to it would be taken for one to another URL's page.
+    """
     return Entry(
         url=entry.url,
         fp=entry.fp,
@@ -46,4 +50,5 @@ def _made_new(entry: Entry) -> Entry:
         referrer=entry.referrer,
         label=entry.label,
         seed=entry.seed,
+        target=entry.target,
     )

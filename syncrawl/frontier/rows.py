@@ -8,6 +8,7 @@ Any thread; pure functions. Imports msgspec and the frontier's own models.
     d:COMMIT        done marks: msgpack array of (bundle, index); a bundle that is finished
                     as a whole is deleted instead
     s:COMMIT        fingerprints accepted by a commit, 8 bytes each
+    x:COMMIT        those of them that were dropped at once for want of room (see Batch.shed)
     f:COMMIT        entries that failed or were dropped: msgpack array of (entry, state, reason)
     z:COMMIT        smaller depths met for unfinished URLs: msgpack array of (fingerprint, depth)
     n:KEY           the caller's notes

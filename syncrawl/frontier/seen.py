@@ -13,72 +13,100 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 # A set takes some 70 bytes a fingerprint and answers in a tenth of a microsecond; what it holds
-# beyond this moves into the table, which takes 9 and answers in half of one.
+# beyond this moves into the table, which takes 10 and answers in a whole one.
 _MOST_RECENT = 100_000
-# Fingerprints that a bucket holds on average before the table doubles.
-_FULL = 128
+# Fingerprints of the table that are also kept at hand, as the same links are on every page of a
+# site.
+_MOST_AT_HAND = 50_000
+# Fingerprints that a bucket of the table holds at most.
+_FULL = 256
 _BITS = 64
-_FIRST_BITS = 8
+# How many times the slots that its size calls for the table may have.
+_SPARSE = 8
+# What is loaded is sorted in so many (as a power of two) piles, one after the other.
+_PILE_BITS = 8
 
 
 class _Table:
     """Sorted arrays, each with the fingerprints of one range of the first bits.
 
-    Fingerprints are digests, so the ranges fill evenly. Written under the owner's lock; a
-    reader without it sees every fingerprint but, for the length of an insertion, one that
-    the same bucket is just being given a smaller one beside.
+    Fingerprints are digests, so the ranges fill evenly unless somebody works at it. Written
+    under the owner's lock. A reader without it sees every fingerprint, except that for an
+    instant one may be missed that was added just now, or whose bucket is given a smaller one.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        # The shift that gives a fingerprint's bucket, and the buckets: replaced together.
-        self._parts = (_BITS - _FIRST_BITS, [array("Q") for _ in range(1 << _FIRST_BITS)])
+        # The shift that gives a fingerprint's slot, and the slots; replaced together. Slots side
+        # by side share a bucket until it is full: each splits by itself, so that growing
+        # neither takes twice the memory nor a pause.
+        self.parts = (_BITS, [array("Q")])
 
-    def __contains__(self, fp: int) -> bool:
-        shift, buckets = self._parts
-        bucket = buckets[fp >> shift]
-        at = bisect_left(bucket, fp)
-        return at < len(bucket) and bucket[at] == fp
+    def missing(self, fps: Iterable[int]) -> set[int]:
+        """Those of `fps` that are not in the table."""
+        shift, slots = self.parts
+        missing = set()
+        for fp in fps:
+            bucket = slots[fp >> shift]
+            at = bisect_left(bucket, fp)
+            if at == len(bucket) or bucket[at] != fp:
+                missing.add(fp)
+        return missing
 
     def add(self, fps: Iterable[int]) -> None:
         """Insert fingerprints; those that are there already are left out."""
-        shift, buckets = self._parts
+        shift, slots = self.parts
         for fp in fps:
-            bucket = buckets[fp >> shift]
+            bucket = slots[fp >> shift]
             at = bisect_left(bucket, fp)
             if at == len(bucket) or bucket[at] != fp:
                 bucket.insert(at, fp)
                 self.size += 1
-        self._grow()
+                if len(bucket) > _FULL:
+                    self._split(fp, bucket)
+                    shift, slots = self.parts
 
-    def merge(self, fps: array[int]) -> None:
-        """Insert many at once; those that are there already are left out."""
-        self.size += len(fps)
-        self._grow()
-        shift, buckets = self._parts
-        ordered = sorted(set(fps))
-        start = 0
-        self.size -= len(fps)
-        while start < len(ordered):
-            place = ordered[start] >> shift
-            end = bisect_left(ordered, (place + 1) << shift, start)
-            here = buckets[place]
-            before = len(here)
-            new = ordered[start:end]
-            buckets[place] = array("Q", sorted({*here, *new}) if here else new)
-            self.size += len(buckets[place]) - before
-            start = end
-
-    def _grow(self) -> None:
-        shift, buckets = self._parts
-        while self.size > _FULL * len(buckets) and shift:
+    def _split(self, fp: int, bucket: array[int]) -> None:
+        """Replace the full bucket of `fp` by two; those who read it now may finish."""
+        shift, slots = self.parts
+        place = fp >> shift
+        first = last = place
+        while first and slots[first - 1] is bucket:
+            first -= 1
+        while last + 1 < len(slots) and slots[last + 1] is bucket:
+            last += 1
+        if first == last:
+            if len(slots) * _FULL > _SPARSE * self.size:
+                # Somebody made up URLs whose fingerprints begin alike: a long bucket costs less.
+                return
+            slots = [slot for slot in slots for _ in range(2)]
             shift -= 1
-            halves: list[array[int]] = []
-            for place, bucket in enumerate(buckets):
-                middle = bisect_left(bucket, (2 * place + 1) << shift)
-                halves += (bucket[:middle], bucket[middle:])
-            buckets = halves
-        self._parts = (shift, buckets)
+            first, last = 2 * place, 2 * place + 1
+        middle = (first + last + 1) // 2
+        at = bisect_left(bucket, middle << shift)
+        slots[first:middle] = [bucket[:at]] * (middle - first)
+        slots[middle : last + 1] = [bucket[at:]] * (last + 1 - middle)
+        self.parts = (shift, slots)
+
+    def fill(self, fps: array[int]) -> None:
+        """Take over the first fingerprints of an empty table, repeats among them: sort once."""
+        bits = max(_PILE_BITS, (len(fps) * 2 // _FULL).bit_length())
+        shift = _BITS - bits
+        piles = [array("Q") for _ in range(1 << _PILE_BITS)]
+        for fp in fps:
+            piles[fp >> _BITS - _PILE_BITS].append(fp)
+        slots: list[array[int]] = []
+        for number in range(len(piles)):
+            # One pile at a time becomes objects, and then makes room.
+            ordered = sorted(set(piles[number]))
+            piles[number] = array("Q")
+            self.size += len(ordered)
+            start = 0
+            for place in range(len(slots) + 1, len(slots) + (1 << bits - _PILE_BITS) + 1):
+                end = bisect_left(ordered, place << shift, start)
+                slots.append(array("Q", ordered[start:end]))
+                start = end
+        self.parts = (shift, slots)
 
 
 class SeenSet:
@@ -94,13 +122,24 @@ class SeenSet:
         # (see _Table), which costs them a link that COMMIT looks up again.
         self._lock = threading.Lock()
         self._recent: set[int] = set()
+        # Readers' own, without the lock: a fingerprint more or less costs time alone.
+        self._at_hand: set[int] = set()
         self._table = _Table()
         self._claims: set[int] = set()
 
     def __contains__(self, fp: int) -> bool:
-        if fp in self._recent or fp in self._claims:
+        if fp in self._recent or fp in self._at_hand or fp in self._claims:
             return True
-        return self._table.size > 0 and fp in self._table
+        # As `_Table.missing` does: this is asked for every link, and a call costs a third of it.
+        shift, slots = self._table.parts
+        bucket = slots[fp >> shift]
+        at = bisect_left(bucket, fp)
+        if at == len(bucket) or bucket[at] != fp:
+            return False
+        if len(self._at_hand) >= _MOST_AT_HAND:
+            self._at_hand = set()
+        self._at_hand.add(fp)
+        return True
 
     def __len__(self) -> int:
         return len(self._recent) + self._table.size
@@ -126,26 +165,28 @@ class SeenSet:
     def add(self, fps: Iterable[int]) -> None:
         """Mark as known for good (commit thread, after its transaction)."""
         with self._lock:
-            self._recent.update(fps)
-            self._claims.difference_update(fps)
+            new = set(fps)
+            self._recent |= self._not_in_table(new)
+            self._claims -= new
             if len(self._recent) > _MOST_RECENT:
                 # Into the one before out of the other: a reader looks into both.
                 self._table.add(self._recent)
                 self._recent = set()
 
-    def load(self, packed: bytes) -> None:
-        """Add fingerprints from their packed form, 8 bytes each, native order."""
-        fps = self.unpack(packed)
-        if len(fps) < _MOST_RECENT // 4:
-            self.add(fps)
-            return
+    def load(self, rows: Iterable[bytes]) -> None:
+        """Add to an empty set what `pack` packed; nobody asks it yet."""
+        fps = array("Q")
+        for packed in rows:
+            fps.frombytes(packed)
         with self._lock:
-            self._table.merge(fps)
-            self._recent = self._not_in_table(self._recent)
+            if len(fps) <= _MOST_RECENT:
+                self._recent.update(fps)
+            else:
+                self._table.fill(fps)
 
     @staticmethod
     def pack(fps: Iterable[int]) -> bytes:
-        """The form that `load` reads."""
+        """The form that `load` reads: 8 bytes each, native order."""
         return array("Q", fps).tobytes()
 
     @staticmethod
@@ -156,8 +197,7 @@ class SeenSet:
         return fps
 
     def _not_in_table(self, fps: set[int]) -> set[int]:
-        table = self._table
-        return {fp for fp in fps if fp not in table} if table.size else fps
+        return self._table.missing(fps) if self._table.size else fps
 
     def __repr__(self) -> str:
         return f"SeenSet({len(self)} known, {len(self._claims)} claimed)"
