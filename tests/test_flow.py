@@ -425,3 +425,28 @@ def test_a_flood_of_low_priority_waits_behind_the_high(
     assert (dropped == 0) is (action == "defer")
     assert {host_of(url) for url in order} == set(names)
     crawl.kill()
+
+
+@pytest.mark.parametrize(
+    "shed", [ShedConfig(max_pending=10), ShedConfig(full_after=1.0)], ids=["room", "full"]
+)
+def test_a_crawl_does_not_end_before_what_was_put_off(tmp_path: Path, shed: ShedConfig) -> None:
+    """One bundle holds more than may be pending: put off as a whole, it leaves nothing to do."""
+    crawl = Pipeline(config(shed=shed), {name: SimHost() for name in "ab"}, folder=tmp_path)
+    pages = {"http://a/": ["index"], "http://a/index": [f"page/{n}" for n in range(250)]}
+    crawl.links = lambda url: [link("a", path) for path in pages.get(url, [])]
+    crawl.seed(["http://a/"])
+    crawl.seeds.ended = True
+    rounds = 0
+    while not crawl.committer.nothing_left:
+        rounds += 1
+        assert rounds < 500
+        while crawl.scheduler.has_ready and len(crawl.inbox) < crawl.bound:
+            crawl.fetch()
+        items, crawl.inbox = crawl.inbox, []
+        # As for the commit loop, which sees a queue full before it takes what was in it.
+        crawl.clock.advance(2.0)
+        crawl.committer.step(items, full=True)
+    counts = crawl.frontier.counts()
+    assert (counts.done, counts.unfinished) == (252, 0)
+    crawl.kill()

@@ -109,11 +109,14 @@ class Committer:
 
     @property
     def nothing_left(self) -> bool:
-        """True when the inputs are read and nothing is pending, leased or uncommitted."""
+        """True when the inputs are read and nothing is left to crawl or to write down.
+
+        What is put off for want of room is left: it comes back when there is some.
+        """
         return (
             self._seeds.ended
             and not self._feeder.ends
-            and self._frontier.counts().unfinished == self.deferred
+            and self._frontier.counts().unfinished == self._feeder.out_of_reach
         )
 
     def next_due(self) -> float | None:

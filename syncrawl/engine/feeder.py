@@ -60,11 +60,16 @@ class Feeder:
 
     @property
     def set_apart(self) -> int:
-        """Unfinished URLs of hosts that have all the pages they may have."""
+        """Unfinished URLs of hosts that have all the pages they may have, but for shelved ones."""
         return sum(
             self._frontier.unfinished(key) - self._frontier.shelved_queue(key)
             for key in self.retired
         )
+
+    @property
+    def out_of_reach(self) -> int:
+        """All unfinished URLs of hosts that have all the pages they may have."""
+        return sum(map(self._frontier.unfinished, self.retired))
 
     @property
     def deferred(self) -> int:

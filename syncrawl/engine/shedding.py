@@ -81,7 +81,8 @@ class Shedder:
         if pending > keep:
             if not self._drops:
                 self._frontier.shelve(below, keep)
-                return [], set()
+                # A bundle of more than may stay went as a whole: a part of it is none.
+                return [], set() if self.pending else self._take_back(0)
             surplus = self._frontier.surplus(below, keep)
             if surplus:
                 self._level = max(entry.priority for entry in surplus)
@@ -91,13 +92,16 @@ class Shedder:
         return [], self._take_back(pending)
 
     def _take_back(self, pending: int) -> set[str]:
-        if self._full or not self._frontier.shelved():
-            return set()
         most = self._config.max_pending
         room = most - pending if most else self._frontier.shelved()
-        if pending and room < most * _SLACK:
+        if pending and (self._full or room < most * _SLACK):
             return set()
-        return self._frontier.unshelve(max(1, room))
+        back = self._frontier.unshelve(max(1, room))
+        # With nothing else to do, whatever a full queue says: an idle crawl would end. What
+        # came back may be of a host that has all its pages.
+        while self._frontier.shelved() and not self.pending:
+            back |= self._frontier.unshelve(1)
+        return back
 
     def _keep(self, before: int) -> int:
         """How many may stay pending."""

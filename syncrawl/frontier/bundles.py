@@ -228,6 +228,11 @@ class QueueIndex:
         bundle.taken = True
         self._left(self._queues[bundle.queue])
 
+    def put_back(self, bundle: Bundle) -> None:
+        """Have a taken bundle lie in its queue again."""
+        bundle.taken = False
+        self._chill(bundle)
+
     def take_all(self, name: str) -> list[Bundle]:
         """Take a queue's bundles, also those that are shelved or wait for their time.
 

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from syncrawl.clock import Clock
 from syncrawl.frontier import reader
 from syncrawl.frontier.bundles import Bundle, QueueIndex
@@ -451,8 +453,20 @@ class DiskFrontier:
             if bundle is None:
                 break
             self._index.take(bundle)
-            taken.extend(self._unpack(bundle))
+            left = excess - len(taken)
+            taken.extend(self._unpack(bundle) if bundle.open <= left else self._split(bundle, left))
         return self._now_taken(taken)
+
+    def _split(self, bundle: Bundle, count: int) -> list[Entry]:
+        """The youngest entries of a taken bundle, in a taken one of their own; it lies again."""
+        first = self._next_bundle
+        youngest = self._now_taken(self._unpack(bundle)[-count:])
+        self.commit(Batch(moved=[(entry, msgspec.structs.replace(entry)) for entry in youngest]))
+        parts = [self._bundles[id] for id in range(first, self._next_bundle)]
+        for part in parts:
+            self._index.take(part)
+        self._index.put_back(bundle)
+        return [entry for part in parts for entry in self._unpack(part)]
 
     def shelved(self) -> int:
         return self._index.shelved

@@ -207,9 +207,9 @@ class Frontier(Protocol):
         ...
 
     def surplus(self, below: int, keep: int) -> list[Entry]:
-        """The entries that `shelve` would choose, taken instead: to be finished as dropped.
+        """The entries to do without, worst and youngest first, taken: to be finished as dropped.
 
-        No more than about 10,000 a call.
+        No more than are too many, and no more than about 10,000 a call.
         """
         ...
 

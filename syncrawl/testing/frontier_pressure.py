@@ -185,6 +185,19 @@ class PressureContract(FrontierCase):
         assert frontier.counts() == Counts(8, 6, dropped={SHED: 2})
         assert balanced(frontier)
 
+    def test_the_surplus_is_no_more_than_is_too_many(self, frontier: Frontier) -> None:
+        frontier.commit(Batch(found=entries(300)))
+        more = frontier.surplus(1, 285)
+        assert sorted(urls(more)) == sorted(urls(entries(300)[-15:])), "the youngest"
+        frontier.commit(Batch(finished=[Finish(one, "dropped", SHED) for one in more]))
+        frontier.commit(Batch(found=entries(301)[300:]))
+        assert urls(frontier.surplus(1, 285)) == urls(entries(301)[300:]), "still older than that"
+        left = drain(frontier)
+        assert urls(left) == urls(entries(285))
+        frontier.commit(done(left))
+        assert frontier.counts() == Counts(301, 1, done=285, dropped={SHED: 15})
+        assert balanced(frontier)
+
     def test_there_is_no_surplus_of_what_is_shelved(self, frontier: Frontier) -> None:
         commits(frontier, ("a", 0), ("b", 0))
         frontier.shelve(1, 2)
