@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from syncrawl.config.model import Config, CrawlConfig, FetchConfig, HostConfig, QueuesConfig
 from syncrawl.engine.budget import ByteBudget
@@ -11,11 +14,18 @@ from syncrawl.engine.gates import HostMaker
 from syncrawl.engine.hosts import Lookup
 from syncrawl.engine.lease import Lease
 from syncrawl.engine.scheduler import Scheduler
+from syncrawl.errors import FetchError
+from syncrawl.fetch.deadline import Exchange
+from syncrawl.fetch.resolve import Address, Resolver
 from syncrawl.fetch.robots import ALLOW_ALL
+from syncrawl.testing.site import Site
+from syncrawl.testing.site_host import Host
+from tests.crawling import crawl, records, settings
 from tests.test_scheduler import StandingClock, WouldBlock, entries
 
 NEVER = float("inf")
 NAMES = ("a", "b", "c")
+NO_NAME = FetchError("DNS: unknown", outcome="dns")
 
 
 class Bench:
@@ -53,7 +63,7 @@ class Bench:
     def take_all(self) -> list[Lease]:
         return list(iter(self.lease, None))
 
-    def look_up(self, *addresses: str | None) -> None:
+    def look_up(self, *addresses: str | FetchError) -> None:
         """Work off the look-ups that are offered, in the order of the names."""
         leases = sorted(self.take_all(), key=lambda lease: lease.host.key)
         assert [lease.lookup for lease in leases] == [True] * len(addresses)
@@ -128,12 +138,46 @@ def test_the_slowest_crawl_delay_of_a_machine_holds_for_all() -> None:
 
 def test_without_an_address_one_request_at_a_time_and_another_look_up() -> None:
     bench = Bench(start=4)
-    bench.look_up(None, "192.0.2.1", "192.0.2.1")
+    bench.look_up(NO_NAME, "192.0.2.1", "192.0.2.1")
     (lease,) = [lease for lease in bench.take_all() if lease.host.key == "a"]
     assert not lease.lookup
+    assert lease.unresolved is NO_NAME
     bench.end(lease, "dns")
     again = [lease for lease in bench.take_all() if lease.host.key == "a"]
     assert [lease.lookup for lease in again] == [True]
     bench.scheduler.address_known(again[0], "192.0.2.1")
     assert again[0].host.lookup is Lookup.NONE
     assert bench.scheduler.live()["a"].in_flight == 0
+
+
+class Forgetful(Resolver):
+    """Knows a name the second time it is asked."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._asked: set[str] = set()
+
+    def resolve(self, host: str, exchange: Exchange) -> tuple[Address, ...]:
+        if host in self._asked:
+            return super().resolve(host, exchange)
+        self._asked.add(host)
+        raise FetchError("DNS: try again", outcome="dns")
+
+
+def test_a_dns_failure_takes_no_name_around_its_machines_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fetcher knows the names all the time: it may be another resolver's failure."""
+    monkeypatch.setattr("syncrawl.engine.addresses.Resolver", Forgetful)
+    names = [f"n{number}.test" for number in range(12)]
+    with Site(Host(pages=lambda target: "x" if target == "/" else 404, delay=0.05)) as site:
+        port = site.hosts[0].port
+        config = settings(
+            tmp_path,
+            [f"http://{name}:{port}/" for name in names],
+            fetch={"workers": 32, "resolve": dict.fromkeys(names, site.hosts[0].address)},
+            host={"key": "address", "start": 2, "ceiling": 2},
+        )
+        crawl(config)
+        assert len(records(tmp_path)) == len(names)
+        assert site.hosts[0].log.peak <= 2

@@ -48,18 +48,19 @@ class AddressStep:
         """Look the lease's host up and settle it; False where the watch has done so."""
         self._watch.extend(self._config.total_timeout + GRACE)
         name = host_name(lease.host.key)
-        address = None
+        found: str | FetchError
         try:
-            address = self._look_up(name)
+            found = self._look_up(name)
         except (FetchError, TimeoutError) as exc:
-            # The exchange that follows fails in the same way and is judged by it.
+            found = exc if isinstance(exc, FetchError) else FetchError(str(exc), outcome="timeout")
             self._log.info("address unknown", host=lease.host.key, why=str(exc))
         except Exception as exc:  # noqa: BLE001 - one bad item never ends a worker
+            found = FetchError(repr(exc), outcome="dns")
             self._log.error("look-up failed", host=lease.host.key, error=repr(exc))
         if not self._watch.end():
             self._budget.release([lease.ticket])
             return False
-        self._scheduler.address_known(lease, address)
+        self._scheduler.address_known(lease, found)
         self._scheduler.settle(lease, page=False)
         self._scheduler.give_credit()
         return True

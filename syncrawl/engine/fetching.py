@@ -72,6 +72,9 @@ class Exchanger:
 
         `max_bytes`, where given, cuts the body instead of failing it.
         """
+        if lease.unresolved is not None:
+            # Through a gate of its own it might reach a machine that has enough of us.
+            raise lease.unresolved.with_traceback(None)
         ticket = lease.ticket
         ticket.deadline = self._clock.monotonic() + self._timeout
         self._watch.extend(self._timeout + GRACE)

@@ -12,6 +12,7 @@ from syncrawl.engine.crew import Crew
 from syncrawl.engine.lease import Fetched, Lease, Parsed
 from syncrawl.engine.rooms import Rooms
 from syncrawl.engine.watch import Stuck, WorkWatch
+from syncrawl.errors import FetchError
 from syncrawl.log import Log
 
 
@@ -58,7 +59,7 @@ class Guard:
         """Settle what the fetch worker would have; True where a page's fate is left to COMMIT."""
         scheduler = self._rooms.scheduler
         if lease.lookup:
-            scheduler.address_known(lease, None)
+            scheduler.address_known(lease, FetchError("the look-up hangs", outcome="timeout"))
         else:
             scheduler.release(lease, "lost")
         scheduler.give_credit()

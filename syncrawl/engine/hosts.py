@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from syncrawl.api import RobotsRules
+from syncrawl.errors import FetchError
 from syncrawl.frontier.model import Entry
 from syncrawl.limits.forbidden import ForbiddenWatch
 from syncrawl.limits.gate import HostGate
@@ -46,7 +47,7 @@ class Lookup(enum.Enum):
     NONE = "none"  # its gate is its own, or found
     DUE = "due"
     ASKED = "asked"  # a worker is at it; nothing else is leased
-    FAILED = "failed"  # one exchange goes through a gate of its own, then it is due again
+    FAILED = "failed"  # one exchange ends with what the look-up ended with, then it is due again
 
 
 class Wants(NamedTuple):
@@ -125,6 +126,7 @@ class Host:
         "since_refill",
         "standing",
         "target",
+        "unresolved",
         "verdict",
         "version",
         "wanted",
@@ -139,6 +141,7 @@ class Host:
         self.latency = LatencyWatch()
         self.forbidden = ForbiddenWatch()
         self.lookup = Lookup.NONE
+        self.unresolved: FetchError | None = None  # what the last look-up failed with
         self.standing = LOWEST  # its priority, or the last it had; see Standings
         self.requests = 0  # over the life of the state
         self.in_flight = 0

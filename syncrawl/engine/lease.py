@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from syncrawl.api import Record, Response
 from syncrawl.engine.budget import Ticket
 from syncrawl.engine.hosts import Host, RobotsJob
+from syncrawl.errors import FetchError
 from syncrawl.frontier.model import Entry
 
 
@@ -21,7 +22,8 @@ class Lease:
     `level` is how many requests the host's gate had in flight at admission, this one
     included, and `tested` whether they used its limit up; `route_level` and `route_tested` say
     the same of all requests together. `admitted_at` is clock seconds. `released` tells that the
-    slot is given back. A look-up makes no request: it holds a worker, and no slot.
+    slot is given back. A look-up makes no request: it holds a worker, and no slot. `unresolved` is
+    what an exchange ends with at once whose machine could not be told.
     """
 
     id: int
@@ -35,6 +37,7 @@ class Lease:
     entry: Entry | None = None
     job: RobotsJob | None = None
     lookup: bool = False
+    unresolved: FetchError | None = None
     released: bool = False
     # One of those that share at most half of the workers; see Standings.trusts.
     doubted: bool = False

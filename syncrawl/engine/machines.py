@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncrawl.engine.hosts import Host, Lookup
+from syncrawl.errors import FetchError
 from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.bucket import TokenBucket
 from syncrawl.limits.gate import HostGate
@@ -40,16 +41,15 @@ class Machines:
         self._new_gate = new_gate
         self._gates: dict[str, MachineGate] = {}
 
-    def settle(self, host: Host, address: str | None) -> None:
-        """The look-up of `host` has ended: with its address, or with None."""
-        if address is None:
-            # The exchange to come will fail in the same way, and by its own rules.
-            host.lookup = Lookup.FAILED
+    def settle(self, host: Host, found: str | FetchError) -> None:
+        """The look-up of `host` has ended: with its address, or with why there is none."""
+        if isinstance(found, FetchError):
+            host.lookup, host.unresolved = Lookup.FAILED, found
             return
-        gate = self._gates.get(address)
+        gate = self._gates.get(found)
         if gate is None:
-            gate = self._gates[address] = self._new_gate(host.key)
-        host.lookup = Lookup.NONE
+            gate = self._gates[found] = self._new_gate(host.key)
+        host.lookup, host.unresolved = Lookup.NONE, None
         gate.join(host)
 
     def __repr__(self) -> str:

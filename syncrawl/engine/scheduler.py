@@ -26,6 +26,7 @@ from syncrawl.engine.notes import LiveHost, Notes
 from syncrawl.engine.origins import Origins
 from syncrawl.engine.standings import Standings
 from syncrawl.engine.waiters import Waiters
+from syncrawl.errors import FetchError
 from syncrawl.frontier.model import Entry, host_of, origin_of
 from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.signals import Signal, rule_of
@@ -175,14 +176,14 @@ class Scheduler:
             self._standings.freed(host.gate, now)
             self._standings.place(host, now)
 
-    def address_known(self, lease: Lease, address: str | None) -> None:
-        """The look-up of a lease's host has ended; None where the name has no address."""
+    def address_known(self, lease: Lease, found: str | FetchError) -> None:
+        """The look-up of a lease's host has ended: with its address, or with why there is none."""
         with self._lock:
             host = lease.host
             lease.released = True
             self._exchanging -= 1
             assert self._machines is not None
-            self._machines.settle(host, address)
+            self._machines.settle(host, found)
             self._standings.place(host, self._clock.monotonic())
             self._wake()
 
@@ -528,6 +529,7 @@ class Scheduler:
         host = lease.host
         gate = host.gate
         lease.tested = gate.tested
+        lease.unresolved = host.unresolved
         if self._route is not None:
             lease.route_level = self._exchanging + 1
             lease.route_tested = lease.route_level >= int(self._route.limit)
