@@ -1409,7 +1409,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.credits > 0
         assert held == 0 or (held + 1) * RESERVATION <= self.max_bytes
         if lease.doubted:
-            assert doubted < max(1, self.workers // 2)
+            half, most = self.workers // 2, self.workers - max(1, self.workers // 4)
+            assert doubted < max(1, most if lease.host.requests == 1 else half)
         self.credits -= 1
         self.flying.append(lease)
         if lease.entry is None:

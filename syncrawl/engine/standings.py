@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Sequence
 
 from syncrawl.engine.hosts import LOWEST, Host
 from syncrawl.engine.machines import MachineGate
@@ -29,7 +30,8 @@ class Standings:
     A host that is full, or has nothing to offer, is in neither; the change that ends this
     puts it back. Entries are (rank, sequence, version, host); an entry of an older version is
     void. The rank of a ready host is its priority, best first, then the requests that its
-    gate has in flight, fewest first; that of a delayed one is when it is due.
+    gate has in flight and its connect failures in a row, fewest first; that of a delayed one
+    is when it is due.
     """
 
     def __init__(self, workers: int) -> None:
@@ -39,6 +41,11 @@ class Standings:
         self._half = max(1, workers // 2)
         self._trusted: tuple[_Heap, _Heap] = ([], [])
         self._doubted: tuple[_Heap, _Heap] = ([], [])
+        # Hosts that have not been asked for anything yet, and hold none. While no trusted one is
+        # ready they may have more than half: where dead hosts come first, who answers is found
+        # only behind them.
+        self._untried: tuple[_Heap, _Heap] = ([], [])
+        self._most_tried = workers - max(1, workers // 4)
         self._delayed: _Heap = []
         self._sequence = itertools.count()
         self._known = 0
@@ -68,8 +75,9 @@ class Standings:
             host.standing = host.priority
         priority = host.standing
         if due <= now:
-            kind = self._trusted if self.trusts(host) else self._doubted
-            self._put(host, kind[host.in_flight > 0], (-priority, gate.in_flight))
+            # Who has failed to answer goes behind those that were not asked yet.
+            rank = (-priority, gate.in_flight + host.connect_failures)
+            self._put(host, self._kind(host)[host.in_flight > 0], rank)
         elif due < NEVER:
             self._put(host, self._delayed, (due, 0))
         else:
@@ -116,6 +124,13 @@ class Standings:
         if host.answers <= host.in_flight:
             return False
         return host.exchange_seconds <= max(_SLOWER * self.usual, _QUICK)
+
+    def _kind(self, host: Host) -> tuple[_Heap, _Heap]:
+        if self.trusts(host):
+            return self._trusted
+        if host.answers or host.in_flight or host.connect_failures:
+            return self._doubted
+        return self._untried
 
     def active(self, priority: int = LOWEST) -> int:
         """How many hosts of `priority` or more take an active place."""
@@ -164,14 +179,13 @@ class Standings:
         return heap[0][0][0] if heap else None
 
     def _usable(self, *, empty_handed: bool = False) -> list[_Heap]:
-        kinds = [self._trusted]
+        upto = 1 if empty_handed else 2
+        usable = _swept(self._trusted[:upto])
         if self.doubted_in_flight < self._half:
-            kinds.append(self._doubted)
-        heaps = [heap for kind in kinds for heap in (kind[:1] if empty_handed else kind)]
-        for heap in heaps:
-            while heap and heap[0][2] != heap[0][3].version:
-                heapq.heappop(heap)
-        return [heap for heap in heaps if heap]
+            usable += _swept(self._doubted[:upto]) + _swept(self._untried[:1])
+        elif not usable and self.doubted_in_flight < self._most_tried:
+            usable = _swept(self._untried[:1])
+        return usable
 
     def _put(self, host: Host, heap: _Heap, rank: tuple[float, float]) -> None:
         """File a host in one heap; what older entries say of it is void from now on."""
@@ -191,6 +205,14 @@ class Standings:
             f"Standings({self._known} hosts, {self.active()} active, {self.hungry} hungry, "
             f"next due {self.next_due()})"
         )
+
+
+def _swept(heaps: Sequence[_Heap]) -> list[_Heap]:
+    """Those of `heaps` that are not empty, a valid entry first in each."""
+    for heap in heaps:
+        while heap and heap[0][2] != heap[0][3].version:
+            heapq.heappop(heap)
+    return [heap for heap in heaps if heap]
 
 
 def _recount(counts: dict[int, int], before: int | None, after: int | None) -> None:
