@@ -76,3 +76,20 @@ def test_a_lower_bound_holds_for_new_credits() -> None:
     assert len(bench.take_all()) == 1
     bench.scheduler.set_bound(16)
     assert len(bench.take_all()) == 12
+
+
+def test_hosts_without_an_answer_leave_credits_of_a_low_bound_to_others() -> None:
+    """With as many credits as workers it is a share of those that counts, below it of these."""
+    bench = Bench(config(max_items=64, workers=32))
+    bench.prove("a")
+    bench.offer("a", 40)
+    bench.scheduler.set_bound(8)
+    held = bench.take_all()
+    for number in range(20):
+        bench.offer(f"n{number}", 1)
+    for lease in held:
+        bench.finish(lease)
+    leases = bench.take_all()
+    assert sum(lease.doubted for lease in leases) <= 6
+    assert "a" in {lease.host.key for lease in leases}
+    assert len(leases) == 8

@@ -795,6 +795,7 @@ def test_a_single_worker_works_on_hosts_without_an_answer() -> None:
 
 def test_no_credit_no_lease() -> None:
     bench = Bench(config(max_items=3, start=9))
+    bench.prove("a", "a", "a")
     bench.offer("a", 9)
     first = bench.take_all()
     assert len(first) == 3
@@ -1232,6 +1233,7 @@ def test_who_watches_the_clock_is_called_when_all_others_are_busy() -> None:
 
 def test_a_single_credit_is_enough_while_slow_hosts_hold_the_others() -> None:
     bench = Bench(config(workers=100, max_items=32, start=40, ceiling=64), clock=PunctualClock())
+    bench.prove(*["slow"] * 31)
     bench.offer("slow", 31)
     assert all(bench.take().host.key == "slow" for _ in range(30))
     bench.offer("quick", 3)
@@ -1409,7 +1411,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.credits > 0
         assert held == 0 or (held + 1) * RESERVATION <= self.max_bytes
         if lease.doubted:
-            half, most = self.workers // 2, self.workers - max(1, self.workers // 4)
+            at_work = min(self.workers, self.max_items)
+            half, most = at_work // 2, at_work - max(1, at_work // 4)
             assert doubted < max(1, most if lease.host.requests == 1 else half)
         self.credits -= 1
         self.flying.append(lease)

@@ -69,7 +69,6 @@ class Scheduler:
         # Guards every field below and all Hosts, Origins and Leases.
         self._lock = threading.Lock()
         self._waiters = Waiters(self._lock, clock)
-        self._standings = Standings(config.fetch.workers)
         self._judge = Judge(config, rng)
         self._endgame = Endgame()
         self._origins = Origins(
@@ -83,6 +82,7 @@ class Scheduler:
         self._sequence = itertools.count()
         self._hosts: dict[str, Host] = {}
         self._bound = self._credits = config.queues.bound(config.fetch.workers)
+        self._standings = Standings(self._at_work)
         self._exchanging = 0
         self._handful = max(1, min(8, self._credits // 4))
         # Whether max_pages_per_host may hold ready hosts back until something is settled.
@@ -260,6 +260,7 @@ class Scheduler:
             self._credits += items - self._bound
             self._bound = items
             self._handful = max(1, min(8, items // 4))
+            self._standings.share(self._at_work)
             if self._credits > 0:
                 self._wake()
 
@@ -484,6 +485,11 @@ class Scheduler:
             chosen = self._hosts if keys is None else {key: self._hosts[key] for key in keys}
             return {key: LiveHost.of(host, now, wall) for key, host in chosen.items()}
 
+    @property
+    def _at_work(self) -> int:
+        """How many workers can be at an exchange at once: each needs a credit."""
+        return min(self._workers, self._bound)
+
     # -- under the lock ---------------------------------------------------------------
 
     def _pick(self, now: float) -> tuple[Lease | None, str]:
@@ -501,7 +507,7 @@ class Scheduler:
         host = self._take_first(now)
         if host is None:
             return None, "pages" if self._capped else "politeness"
-        if self._standings.keeps(host, self._workers - self._exchanging):
+        if self._standings.keeps(host, self._at_work - self._exchanging):
             self._standings.place(host, now)
             host = self._take_first(now, empty_handed=True)
             if host is None:

@@ -35,17 +35,16 @@ class Standings:
     """
 
     def __init__(self, workers: int) -> None:
+        self.share(workers)
         # Hosts that have yet to earn the next thread, or are far slower than usual, are kept
         # apart: they share at most half of the workers. See `trusts`. Of each kind, the first
         # heap is of hosts that hold no thread, the second of those that do.
-        self._half = max(1, workers // 2)
         self._trusted: tuple[_Heap, _Heap] = ([], [])
         self._doubted: tuple[_Heap, _Heap] = ([], [])
         # Hosts that have not been asked for anything yet, and hold none. While no trusted one is
         # ready they may have more than half: where dead hosts come first, who answers is found
         # only behind them.
         self._untried: tuple[_Heap, _Heap] = ([], [])
-        self._most_tried = workers - max(1, workers // 4)
         self._delayed: _Heap = []
         self._sequence = itertools.count()
         self._known = 0
@@ -56,10 +55,15 @@ class Standings:
         # that hold no thread.
         self._active: dict[int, int] = {}
         self._empty_handed: dict[int, int] = {}
-        # For how many of the latter a worker is kept.
-        self._most_kept = workers // 4
         # Hosts with exchanges under way and nothing further to lease.
         self.hungry = 0
+
+    def share(self, workers: int) -> None:
+        """So many may be at work at once: what doubted, untried and greedy hosts get of them."""
+        self._half = max(1, workers // 2)
+        self._most_tried = workers - max(1, workers // 4)
+        # How many are kept for hosts that hold none.
+        self._most_kept = workers // 4
 
     def enter(self) -> None:
         """One more host may be placed."""
