@@ -90,7 +90,7 @@ def test_the_four_constants_come_from_the_configuration() -> None:
     for _ in range(4):
         lengths.append(subject.on_refusal(now, at_floor=True) or subject.force(now))
         now += lengths[-1] + 1.0
-    bounds = [(1.0, 1.25), (2.0, 2.5), (3.0, 3.75), (3.0, 3.75)]
+    bounds = [(1.0, 1.25), (2.0, 2.5), (3.0, 3.0), (3.0, 3.0)]
     assert all(low <= one <= high for one, (low, high) in zip(lengths, bounds, strict=True))
     assert subject.force(now + 60.0) <= 1.25
 

@@ -14,7 +14,7 @@ class RefusalPause:
     """A host is paused only when it refuses at its floor, several times in a row.
 
     The first pause lasts `pause.first` and each further one twice as long, to at most
-    `pause.longest`, with jitter (a factor between 1 and 1.25, never shorter than asked);
+    `pause.longest`, with jitter (a factor between 1 and 1.25, which `longest` bounds as well);
     `pause.forgiven_after` in which the host was asked and did not refuse forgets the past.
     """
 
@@ -59,10 +59,9 @@ class RefusalPause:
 
     def _next(self, now: float) -> float:
         self._streak = 0
-        longest = self._config.longest
         # The exponent is bounded before it overflows; 2**40 seconds are beyond any `longest`.
-        seconds = min(longest, self._config.first * 2.0 ** min(self._pauses, 40))
-        seconds *= self._rng.uniform(1.0, 1.25)
+        wanted = self._config.first * 2.0 ** min(self._pauses, 40)
+        seconds = min(self._config.longest, wanted * self._rng.uniform(1.0, 1.25))
         self._pauses += 1
         self._quiet_since = now + seconds
         return seconds
