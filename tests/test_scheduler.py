@@ -508,6 +508,24 @@ def test_entries_offered_to_a_host_that_was_just_given_up_are_not_lost() -> None
     assert later.failed == [(entry, "refusing") for entry in parked]
 
 
+def test_waits_that_a_host_asks_for_are_excused_and_each_second_once() -> None:
+    """A burst of refusals names the same wait many times; the host still has to be given up."""
+    bench = Bench(config(start=4, floor=4, give_up_after=10.0))
+    bench.prove("a")
+    cycles = 0
+    while bench.scheduler.verdict("a") is None:
+        bench.offer("a", 4, first=10 * cycles)
+        leases = bench.take_all()
+        assert len(leases) == 4
+        bench.clock.advance(0.5)
+        for lease in leases:
+            bench.finish(lease, "throttled", retry_after=1.0)
+        bench.clock.advance(1.01)
+        cycles += 1
+        assert cycles <= 30, "half a second of each cycle is the host's own doing"
+    assert cycles >= 19, "what it asked for is not held against it"
+
+
 # -- RobotsStep on the scheduler --------------------------------------------------------------
 
 

@@ -102,6 +102,7 @@ class Host:
         "counted",
         "empty_handed",
         "exchange_seconds",
+        "excused_until",
         "failing_since",
         "forbidden",
         "gate",
@@ -171,7 +172,9 @@ class Host:
         self.exchange_seconds = 0.0  # running mean, redirects included
         self.held_until = float("-inf")  # clock seconds; see Endgame
         self.connect_failures = 0  # in a row, with no answer between
+        # Clock seconds; waits that the host itself asked for move it on, up to `excused_until`.
         self.failing_since: float | None = None
+        self.excused_until = float("-inf")
         self.verdict: str | None = None
 
     def origin(self, name: str) -> Origin:

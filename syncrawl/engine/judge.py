@@ -82,8 +82,11 @@ class Judge:
             host.failing_since = lease.admitted_at
         verdict = self._failing(host, outcome, now - host.failing_since)
         if retry_after and signal is Signal.REFUSAL:
-            # The host named a time to come back: until then it is not failing.
-            host.failing_since += retry_after
+            # The host named a time to come back: until then it is not failing. The answers of a
+            # burst name the same seconds, which count once.
+            until = now + retry_after
+            host.failing_since += max(0.0, until - max(now, host.excused_until))
+            host.excused_until = max(until, host.excused_until)
         return pause, verdict
 
     def _answered(self, lease: Lease, signal: Signal, now: float, latency: float | None) -> None:
@@ -91,6 +94,7 @@ class Judge:
         limiter = host.gate.limiter
         host.connect_failures = 0
         host.failing_since = None
+        host.excused_until = float("-inf")
         host.pause.on_success()
         host.forbidden.note(False)
         host.answers += 1
