@@ -104,7 +104,8 @@ class FetchError(SyncrawlError):
 
     `outcome` is the class counted in the report; `retryable` says whether a later
     attempt could succeed; `ours` marks pressure inside this process (no attempt is
-    charged, no signal goes to the host).
+    charged, no signal goes to the host). `phase` says how far the exchange had come
+    ("dns", "connect", "tls", "send", "headers", "body"), None where nobody tells.
     """
 
     exit_code = EXIT_CONDITION
@@ -119,8 +120,10 @@ class FetchError(SyncrawlError):
         url: str | None = None,
         host: str | None = None,
         wire_bytes: int = 0,
+        phase: str | None = None,
     ) -> None:
         super().__init__(message, url=url, host=host)
+        self.phase = phase
         self.outcome = outcome
         self.retryable = retryable
         self.ours = ours

@@ -247,10 +247,13 @@ def test_the_proxys_own_errors_are_told_from_the_targets(client: Client) -> None
     ):
         assert fetcher.fetch(request("http://a.invalid/")).status == 200
         assert fetcher.fetch(request("http://b.invalid/")).status == 503
-        for url in ("http://c.invalid/", "http://d.invalid/"):
+        for url, own in (
+            ("http://c.invalid/", ("proxy", True)),
+            ("http://d.invalid/", ("proxy_denied", False)),  # its policy stays what it is
+        ):
             with pytest.raises(FetchError) as caught:
                 fetcher.fetch(request(url))
-            assert (caught.value.outcome, caught.value.retryable) == ("proxy", True)
+            assert (caught.value.outcome, caught.value.retryable) == own
 
 
 def test_via_alone_speaks_before_anything_is_known() -> None:
@@ -283,6 +286,15 @@ def test_a_proxy_that_cannot_be_used(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Proxies(text)
     assert caught.value.key == "fetch.proxy"
+
+
+@pytest.mark.parametrize(
+    "text", ["http://u:top/secret@p:80", "u:[top:secret@p", "http://u:top@p:x"]
+)
+def test_an_unusable_proxy_shows_nothing_of_its_password(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Proxies(text)
+    assert "top" not in str(caught.value)
 
 
 def test_tls_is_no_older_than_1_2() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from syncrawl.api import FetchError, Headers, Response
 from syncrawl.config.model import GatewayConfig
+from syncrawl.fetch import secrets
 from syncrawl.fetch.gateway import Gateway, GatewayError
 from syncrawl.limits.signals import RULES, outcome_of_error
 from syncrawl.log import make_logger
@@ -102,27 +103,41 @@ def test_an_answer_without_the_header_is_the_gateways(status: int, outcome: str)
 
 def test_the_table_keeps_every_outcome_and_blames_no_host() -> None:
     errors = [own(429, HEADER), own(509, HEADER), own(401, HEADER), own(500, HEADER)]
-    errors.append(Gateway.blame(TARGET, FetchError("t", outcome="timeout")))  # type: ignore[arg-type]
+    errors.append(Gateway.blame(TARGET, FetchError("t", outcome="connect")))  # type: ignore[arg-type]
     for error in errors:
         assert outcome_of_error(error) == error.outcome
         assert RULES[error.outcome].signal.value in ("route", "nothing")
+    late = Gateway.blame(TARGET, FetchError("t", outcome="timeout", phase="headers"))
+    assert outcome_of_error(late) == late.outcome == "gateway_timeout"
+    assert RULES[late.outcome].signal.value == "failure", "no gate slows down, the host's hour runs"
 
 
 @pytest.mark.parametrize(
-    ("outcome", "message", "tells"),
+    ("outcome", "phase", "message", "tells", "becomes"),
     [
-        ("timeout", "headers: silent for 10 s", True),
-        ("connect", "connect: [Errno 111] Connection refused", True),
+        ("timeout", "headers", "headers: silent for 10 s", True, "gateway_timeout"),
+        ("timeout", "body", "body: the total time is used up", True, "gateway_timeout"),
+        ("timeout", None, "a plugin's timeout", True, "gateway_timeout"),
+        ("timeout", "connect", "connect: no answer in 5 s", True, "gateway_unreached"),
+        ("timeout", "tls", "tls: silent for 10 s", True, "gateway_unreached"),
+        ("connect", "connect", "connect: Connection refused", True, "gateway_unreached"),
+        ("dns", "dns", "dns: no such name", True, "gateway_unreached"),
+        ("connection", "headers", "headers: closed", True, "gateway_unreached"),
+        ("incomplete", "body", "body: the body ended early", True, "gateway_failed"),
         # What a library has to say may hold the whole URL.
-        ("protocol", f"start: InvalidURL: https://gw.test/?key={KEY}", False),
-        ("url", f"is no URL: https://gw.test/?key={KEY}", False),
+        ("protocol", "start", f"https://gw.test/?key={KEY}", False, "gateway_unreached"),
+        ("url", "start", f"is no URL: https://gw.test/?key={KEY}", False, "gateway_unreached"),
     ],
 )
-def test_an_exchange_that_failed_is_the_gateways(outcome: str, message: str, tells: bool) -> None:
+def test_an_exchange_that_failed_is_the_gateways(
+    outcome: str, phase: str | None, message: str, tells: bool, becomes: str
+) -> None:
     wrapped = gateway().wrap(TARGET)
-    error = FetchError(message, outcome=outcome, url=wrapped, host="gw.test", wire_bytes=3)
+    error = FetchError(
+        message, outcome=outcome, phase=phase, url=wrapped, host="gw.test", wire_bytes=3
+    )
     found = Gateway.blame(TARGET, error)
-    assert (found.outcome, found.wire_bytes, found.url) == ("gateway_unreached", 3, TARGET)
+    assert (found.outcome, found.wire_bytes, found.url) == (becomes, 3, TARGET)
     assert (message in found.message) is tells
     assert KEY not in f"{found} {found.url} {found.host}"
 
@@ -145,6 +160,58 @@ def test_what_is_not_its_failure_stays_what_it_is(
     found = Gateway.blame(TARGET, error)
     assert (found.outcome, found.ours, found.retryable) == (outcome, ours, retryable)
     assert found.url == TARGET
+
+
+def test_a_proxy_that_forbids_the_gateway_forbids_everything() -> None:
+    denied = FetchError("the proxy answered 403", outcome="proxy_denied", retryable=False)
+    found = Gateway.blame(TARGET, denied)
+    assert (found.outcome, found.retryable, found.url) == ("proxy", False, TARGET)
+
+
+@pytest.mark.parametrize("config", [{}, HEADER])
+@pytest.mark.parametrize(
+    "where",
+    [
+        f"https://gw.test/?key={KEY}&url=x",
+        "http://GW.test/login",
+        "//gw.test/",
+        f"/v2?key={KEY}",
+        f"https://elsewhere.test/?k={KEY.replace('-', '%2D')}",
+    ],
+)
+def test_a_redirect_to_itself_is_the_gateways_answer(where: str, config: dict[str, Any]) -> None:
+    error = own(302, config, location=where, **({"x_target_status": "302"} if config else {}))
+    assert error.outcome == "gateway_failed"
+    assert KEY not in str(error)
+
+
+@pytest.mark.parametrize("where", ["/next", "https://gw.test.evil/", "https://gw.test:8443/", ""])
+def test_a_redirect_elsewhere_is_the_targets(where: str) -> None:
+    found = gateway().unwrap(TARGET, answer(302, location=where))
+    assert (found.status, found.headers["location"]) == (302, where)
+
+
+def test_an_answer_that_repeats_the_key_is_passed_on_without() -> None:
+    response = answer(200, x_asked=f"/?key={KEY}", content_type="text/html")
+    response.body = f'<a href="https://gw.test/?key={KEY}&amp;url=y">bad key {KEY}</a>'.encode()
+    found = gateway().unwrap(TARGET, response)
+    assert found.body == b'<a href="https://gw.test/?key=***&amp;url=y">bad key ***</a>'
+    assert found.headers.pairs() == (("x-asked", "***"), ("content-type", "text/html"))
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [
+        ("https://gw/?key=SECRET&url={url}", {"SECRET"}),
+        ("https://gw/?api_key=a%2Fb%2Bcd&url={url}", {"a/b+cd", "a%2Fb%2Bcd"}),
+        ("https://gw/v1/0123456789abcdef/get?u={url}", {"0123456789abcdef"}),
+        ("https://gw/?id=0123456789abcdef&url={url}", {"0123456789abcdef"}),
+        ("https://gw/?country=us&proxy_type=residential&render=true&url={url}", set()),
+        ("https://gw/{url}", set()),
+    ],
+)
+def test_what_of_a_template_is_a_key(template: str, found: set[str]) -> None:
+    assert set(secrets.of(template)) == found
 
 
 def test_a_gateway_shows_no_key() -> None:
@@ -218,17 +285,32 @@ def test_a_crawl_through_a_gateway(tmp_path: Path) -> None:
 
 def test_no_output_of_a_crawl_holds_the_key(tmp_path: Path) -> None:
     """Not the state either: whoever is handed one is not handed the plan."""
-    own = {"http://site.test/slow": [ok(b"", status="500 Oops"), b"no answer\r\n\r\n"]}
+    own = {
+        "http://site.test/slow": [b"no answer\r\n\r\n"],
+        # Its own answers may repeat the key: as a redirect, in a page and its links.
+        "http://site.test/gone": [ok(b"", f"Location: /login?key={KEY}", status="302 Found")],
+        "http://site.test/broken": [
+            ok(
+                f'<title>{KEY}</title><a href="/v1?key={KEY}">again</a>'.encode(),
+                *("Content-Type: text/html", "X-Target-Status: 200", f"X-Asked: {KEY}"),
+            )
+        ],
+    }
     with ScriptServer(handler=ScrapingApi(PAGES, own)) as server:
+        again = server.url(f"/v1?key={KEY}")
+        own["http://site.test/moved"] = [
+            ok(b"", f"Location: {again}", "X-Target-Status: 302", status="302 Found")
+        ]
         config = through(server, tmp_path)
         report = crawl(config, log=make_logger(config.log))
     outcomes = report.data["outcomes"]
-    assert (outcomes["gateway_failed"], outcomes["gateway_unreached"]) == (1, 1)
+    assert (outcomes["gateway_failed"], outcomes["gateway_unreached"]) == (2, 1)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.name for path in files} > {"pages.jsonl", "report.json", "log"}
     for path in files:
         assert KEY.encode() not in path.read_bytes(), path.name
     assert KEY not in json.dumps(report.data)
+    assert "***" in {record["title"] for record in records(tmp_path)}
 
 
 @pytest.mark.parametrize(

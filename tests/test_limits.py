@@ -494,9 +494,9 @@ FATES = {
     Fate.DROPPED: {"redirect_scope", "robots"},
     Fate.RETRY: {
         *("408", "425", "5xx", "timeout", "dns", "connect", "connection"),
-        *("incomplete", "protocol", "lost"),
+        *("incomplete", "protocol", "lost", "gateway_failed", "gateway_timeout"),
     },
-    Fate.REFUSED: {"throttled", "challenge", "proxy", "gateway_failed", "gateway_unreached"},
+    Fate.REFUSED: {"throttled", "challenge", "proxy", "gateway_unreached"},
     Fate.AGAIN: {
         *("redirect", "pressure", "stale"),
         *("gateway_throttled", "gateway_exhausted", "gateway_refused"),
@@ -504,7 +504,7 @@ FATES = {
     Fate.FAILED: {
         *("redirect_limit", "redirect_loop", "redirect_bad", "3xx", "4xx", "tls", "decode"),
         *("parse_error", "parse_timeout", "too_large", "address", "url", "internal"),
-        *("403", "451"),
+        *("403", "451", "proxy_denied"),
     },
 }
 
@@ -519,7 +519,8 @@ def test_what_we_caused_is_no_signal_to_the_host() -> None:
     ours = {"address", "url", "pressure", "stale", "internal", "lost"}
     assert silent == ours | {"gateway_exhausted", "gateway_refused"}
     routed = {name for name, line in RULES.items() if line.signal is Signal.ROUTE}
-    assert routed == {"proxy", "gateway_throttled", "gateway_failed", "gateway_unreached"}
+    gateways = {"gateway_throttled", "gateway_failed", "gateway_unreached"}
+    assert routed == {"proxy", "proxy_denied"} | gateways
 
 
 def test_only_a_good_page_raises_and_only_a_refusal_cuts() -> None:
@@ -531,8 +532,9 @@ def test_only_a_good_page_raises_and_only_a_refusal_cuts() -> None:
 
 
 def test_what_costs_an_attempt_counts_against_the_host() -> None:
-    # A worker that hung is our own misfortune, but a page that does it costs an attempt.
-    costly = {rule_of(name).signal for name in FATES[Fate.RETRY] - {"lost"}}
+    # A worker that hung is our own misfortune, but a page that does it costs an attempt; and
+    # what a gateway answers may be on its bill.
+    costly = {rule_of(name).signal for name in FATES[Fate.RETRY] - {"lost", "gateway_failed"}}
     assert costly == {Signal.FAILURE}
     assert all(rule_of(name).signal is Signal.FAILURE for name in UNREACHABLE)
 

@@ -95,6 +95,12 @@ class Exchanger:
             if gateway is None:
                 raise
             raise gateway.blame(url, exc) from None
+        except Exception as exc:
+            if gateway is None:
+                raise
+            # A fetch plugin's bug; its words may hold the gateway's URL, and with it the key.
+            why = f"the fetcher raised {type(exc).__name__}"
+            raise FetchError(why, outcome="internal", retryable=False, url=url) from None
         return gateway.unwrap(url, response) if gateway else response
 
     def _may_be_private(self, url: str) -> bool:
@@ -204,6 +210,7 @@ class FetchStep:
                 result.wire_bytes += exc.wire_bytes
                 if isinstance(exc, GatewayError):
                     result.retry_after = self._retry_after(exc.retry_after)
+                    result.final |= not Gateway.may_be_asked_again(exc.outcome, entry.attempts)
                 break
             result.wire_bytes += response.wire_bytes
             result.latency = response.latency

@@ -2,21 +2,24 @@
 
 Any thread; pure. Its own refusals are told from the target's, since they slow different
 things down: its own move the one limit on all requests, the target's that host's. Its URL
-holds a key as a rule, so nothing that leaves here names it.
+holds a key as a rule, so nothing that leaves here names it: see `secrets`.
 """
 
 from __future__ import annotations
 
 from urllib.parse import quote
 
-from syncrawl.api import Response
+from syncrawl.api import Headers, Response
 from syncrawl.config.model import GatewayConfig
 from syncrawl.errors import FetchError
+from syncrawl.fetch import proxy, secrets
+from syncrawl.fetch.target import location, split
 
 THROTTLED = "gateway_throttled"
 EXHAUSTED = "gateway_exhausted"
 REFUSED = "gateway_refused"
 FAILED = "gateway_failed"
+TIMEOUT = "gateway_timeout"
 UNREACHED = "gateway_unreached"
 
 # Statuses by which a server refuses the one who asks: a key that is wrong or missing.
@@ -25,6 +28,8 @@ _AUTH = frozenset({401, 403, 407})
 _NOT_ITS_OWN = frozenset({"too_large", "decode", "proxy"})
 # Failures whose message comes from the system and tells the operator why.
 _TELLING = frozenset({"connect", "connection", "dns", "incomplete", "timeout", "tls"})
+# How far an exchange comes that never had a connection to the gateway.
+_BEFORE = frozenset({"start", "dns", "connect", "tls"})
 
 
 class GatewayError(FetchError):
@@ -40,7 +45,12 @@ class GatewayError(FetchError):
         wire_bytes: int = 0,
     ) -> None:
         super().__init__(
-            f"the gateway {message}", outcome=outcome, ours=True, url=url, wire_bytes=wire_bytes
+            f"the gateway {message}",
+            outcome=outcome,
+            # A target that keeps the gateway waiting is not our doing.
+            ours=outcome != TIMEOUT,
+            url=url,
+            wire_bytes=wire_bytes,
         )
         self.retry_after = retry_after
 
@@ -53,6 +63,8 @@ class Gateway:
         self._throttled = frozenset(config.throttled_status)
         self._exhausted = frozenset(config.exhausted_status)
         self._header = config.target_status_header
+        self._authority = split(self.wrap("x")).authority if config.url else ""
+        self._secrets = secrets.of(config.url)
 
     def wrap(self, url: str) -> str:
         """What to ask the gateway for; RFC 3986 section 2.1: nothing in `url` is left as it is."""
@@ -62,7 +74,8 @@ class Gateway:
         """The target's answer to a request for `url`.
 
         Raises GatewayError where it is the gateway's own: "gateway_throttled",
-        "gateway_exhausted", "gateway_refused" (our key or plan) or "gateway_failed".
+        "gateway_exhausted", "gateway_refused" (our key or plan) or "gateway_failed". The key is
+        masked where the answer repeats it.
         """
         if self._header and self._header in response.headers:
             status = _status(response.headers[self._header])
@@ -77,20 +90,62 @@ class Gateway:
             raise _own(url, response, REFUSED, "refused the request")
         elif self._header:
             raise _own(url, response, FAILED, "answered without the target's status")
+        if 300 <= response.status < 400 and self._is_own_redirect(url, response):
+            raise _own(url, response, FAILED, "redirected to itself")
+        self._mask(response)
         response.url = url
         response.latency = None  # says nothing of the target
         return response
 
+    def _is_own_redirect(self, url: str, response: Response) -> bool:
+        """Whether a Location leads to the gateway, or repeats its key: no target's would."""
+        stated = response.headers.get_all("location")
+        if any(secrets.shows(text, self._secrets) for text in stated):
+            return True
+        where = location(response, url)
+        # Either scheme: a gateway that was asked by http may send us to https.
+        return where is not None and split(where).authority == self._authority
+
+    def _mask(self, response: Response) -> None:
+        if not self._secrets:
+            return
+        response.body = secrets.masked(response.body, self._secrets)
+        pairs = response.headers.pairs()
+        if any(secrets.shows(value, self._secrets) for _, value in pairs):
+            response.headers = Headers(
+                (name, "***" if secrets.shows(value, self._secrets) else value)
+                for name, value in pairs
+            )
+
     @staticmethod
     def blame(url: str, error: FetchError) -> FetchError:
-        """The failure to fetch `url`, where the exchange with the gateway brought no answer."""
+        """The failure to fetch `url`, where the exchange with the gateway brought no answer.
+
+        "gateway_unreached" where no connection came about or it was closed unanswered,
+        "gateway_timeout" where the answer was waited for in vain: that is the target's pace as
+        a rule; "gateway_failed" where the answer broke off.
+        """
+        if error.outcome == proxy.DENIED:
+            # Policy or not: with the gateway out of bounds nothing can be fetched at all.
+            return FetchError(error.message, outcome="proxy", retryable=False, url=url)
         if error.ours or error.outcome in _NOT_ITS_OWN:
             error.url, error.host = url, None
             return error
         why = error.message if error.outcome in _TELLING else error.outcome
-        return GatewayError(
-            f"could not be asked: {why}", outcome=UNREACHED, url=url, wire_bytes=error.wire_bytes
-        )
+        outcome, what = UNREACHED, "could not be asked"
+        if error.outcome == "timeout" and error.phase not in _BEFORE:
+            outcome, what = TIMEOUT, "did not answer in time"
+        elif error.outcome == "incomplete":
+            outcome, what = FAILED, "broke off its answer"
+        return GatewayError(f"{what}: {why}", outcome=outcome, url=url, wire_bytes=error.wire_bytes)
+
+    @staticmethod
+    def may_be_asked_again(outcome: str, attempts: int) -> bool:
+        """False where a URL with that outcome of ours has had its one further try.
+
+        `attempts` counts those before. The gateway tries targets again itself, and bills it.
+        """
+        return outcome not in (FAILED, TIMEOUT) or attempts == 0
 
     @staticmethod
     def has_tried(status: int) -> bool:

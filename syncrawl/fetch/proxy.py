@@ -13,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 from syncrawl.api import Headers
 from syncrawl.errors import ConfigError, FetchError
 
+DENIED = "proxy_denied"
+"""The proxy serves us, but not this target: a policy, which no second try changes."""
+
 
 class Route:
     """One HTTP proxy: where it listens and how it is told who we are.
@@ -27,8 +30,9 @@ class Route:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
-            raise _unusable(f"is no proxy URL ({error})", key) from None
+        except ValueError:
+            # Not the parser's own words: a password with a slash in it is a port to it.
+            raise _unusable("is no proxy URL", key) from None
         if parts.scheme.lower() != "http":
             raise _unusable(f"has the scheme {parts.scheme}, only http is supported", key)
         if not parts.hostname:
@@ -86,11 +90,12 @@ class Proxies:
 
 
 def check_own_answer(route: Route, status: int, headers: Headers) -> None:
-    """Raise FetchError "proxy" where `status` is the proxy's own word, not the target's.
+    """Raise FetchError where `status` is the proxy's own word, not the target's.
 
     407 is always its own. A 403 or 5xx is when it says so (X-Squid-Error, or an error in
     Proxy-Status, RFC 9209), or when its Via differs from what the proxy does with the
-    answers it passes on. `retryable` is False where the set-up is at fault.
+    answers it passes on. The outcome is "proxy_denied" for a 403, else "proxy"; `retryable`
+    is False for both where a later try is vain.
     """
     if status == 407:
         raise refused(route, "it wants other credentials (407)")
@@ -101,7 +106,10 @@ def check_own_answer(route: Route, status: int, headers: Headers) -> None:
         own = "x-squid-error" in headers or "error=" in headers.get("proxy-status", "")
         if own or via != bool(route.stamps_via):
             raise FetchError(
-                f"the proxy {route.url} answered {status} itself", outcome="proxy", host=route.host
+                f"the proxy {route.url} answered {status} itself",
+                outcome=DENIED if status == 403 else "proxy",
+                retryable=status != 403,
+                host=route.host,
             )
 
 

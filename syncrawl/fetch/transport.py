@@ -99,6 +99,7 @@ class Course:
                 self.pools.idle.release_all()
             failure.url = failure.url or request.url
             failure.host = failure.host or target.authority
+            failure.phase = failure.phase or exchange.phase
             failure.wire_bytes = failure.wire_bytes or exchange.wire_bytes
             if failure is error:
                 raise

@@ -80,10 +80,12 @@ RULES: dict[str, Rule] = {
     "pressure": Rule(Signal.NOTHING, Fate.AGAIN),  # our own memory bound
     "stale": Rule(Signal.NOTHING, Fate.AGAIN),  # a dead kept-alive connection, no token for another
     "proxy": Rule(Signal.ROUTE, Fate.REFUSED),  # our proxy's own answer, whoever was asked for
+    "proxy_denied": Rule(Signal.ROUTE, Fate.FAILED),  # its policy for this target (403)
     # A scraping API's own answers: too many at once, none of use, none at all, plan used up, key
-    # refused.
+    # refused. What it answered or was busy with may be on the bill, so it costs an attempt.
     "gateway_throttled": Rule(Signal.ROUTE, Fate.AGAIN),
-    "gateway_failed": Rule(Signal.ROUTE, Fate.REFUSED),
+    "gateway_failed": Rule(Signal.ROUTE, Fate.RETRY),
+    "gateway_timeout": Rule(Signal.FAILURE, Fate.RETRY),  # it is there; the target is slow
     "gateway_unreached": Rule(Signal.ROUTE, Fate.REFUSED),
     "gateway_exhausted": Rule(Signal.NOTHING, Fate.AGAIN),
     "gateway_refused": Rule(Signal.NOTHING, Fate.AGAIN),
