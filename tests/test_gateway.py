@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from syncrawl.api import FetchError, Headers, Response
 from syncrawl.config.model import GatewayConfig
@@ -16,7 +17,7 @@ from syncrawl.fetch.gateway import Gateway, GatewayError
 from syncrawl.limits.signals import RULES, outcome_of_error
 from syncrawl.log import make_logger
 from tests.crawling import adds_up, crawl, records, settings
-from tests.servers import ScriptServer, ok
+from tests.servers import SILENT, ScriptServer, ok
 
 KEY = "s3cret-key"
 TARGET = "http://site.test/a?b=c&d=%20#e"
@@ -331,3 +332,89 @@ def test_a_plan_that_is_used_up_stops_the_crawl_and_a_later_run_ends_it(
     assert adds_up(report)
     assert len(records(tmp_path)) == 3
     assert report.data["urls"]["failed"] == 2, "/gone and /broken"
+
+
+def asked_in_vain(api: ScrapingApi, *urls: str) -> list[int]:
+    return [api.asked.count(f"http://site.test{url}") for url in urls]
+
+
+def test_what_the_gateway_fails_at_is_tried_once_more(tmp_path: Path) -> None:
+    oops = ok(b"", status="500 Oops")
+    own = {"http://site.test/slow": [oops] * 30, "http://site.test/gone": [oops]}
+    api = ScrapingApi(PAGES, own)
+    with ScriptServer(handler=api) as server:
+        report = crawl(through(server, tmp_path))
+    assert report.data["exit_code"] == 0
+    assert asked_in_vain(api, "/slow", "/gone") == [2, 2]
+    assert report.data["outcomes"]["gateway_failed"] == 3
+    assert report.data["hosts"]["site.test"]["limit"] >= 4
+
+
+def test_a_robots_txt_that_the_gateway_fails_at_ends_its_host(tmp_path: Path) -> None:
+    own = {"http://site.test/robots.txt": [ok(b"", status="500 Oops")] * 1_000}
+    api = ScrapingApi(PAGES, own)
+    with ScriptServer(handler=api) as server:
+        report = crawl(through(server, tmp_path))
+    assert report.data["exit_code"] == 0
+    assert asked_in_vain(api, "/robots.txt", "/") == [3, 0]
+    assert report.data["urls"]["failed"] == 1
+    assert report.data["outcomes"] == {"gateway_failed": 1}
+    assert adds_up(report)
+
+
+def test_a_robots_txt_that_a_gateway_which_is_gone_cannot_bring_ends_the_crawl(
+    tmp_path: Path,
+) -> None:
+    with ScriptServer() as server:
+        config = through(server, tmp_path)
+    report = crawl(config)
+    assert report.data["exit_code"] == 4
+    assert "10 times in a row, the gateway could not be asked" in report.data["reason"]
+    assert report.data["urls"]["pending"] == 1, "resumable"
+
+
+def test_a_gateway_that_waits_for_slow_targets_is_there(tmp_path: Path) -> None:
+    links = "".join(f'<a href="/{n}">x</a>' for n in range(12))
+    pages = {**PAGES, "http://site.test/": (200, links)}
+    api = ScrapingApi(pages, {})
+
+    def handler(server: ScriptServer, target: str) -> list[Any]:
+        script: list[Any] = list(api(server, target))
+        return [SILENT] if api.asked[-1][-1].isdigit() else script
+
+    with ScriptServer(handler=handler) as server:
+        config = through(server, tmp_path)
+        fetch = replace(config.fetch, read_timeout=0.3)
+        report = crawl(replace(config, fetch=fetch))
+    assert report.data["exit_code"] == 0
+    assert report.data["outcomes"]["gateway_timeout"] >= 12
+    assert max(asked_in_vain(api, *(f"/{n}" for n in range(12)))) <= 2
+    assert report.data["urls"]["failed"] == 12
+
+
+def test_what_a_proxys_policy_forbids_is_asked_for_once(tmp_path: Path) -> None:
+    """A page, and a robots.txt with all that waits for it; others are not held up."""
+    no = [ok(b"", "X-Squid-Error: ERR_ACCESS_DENIED 0", "Via: 1.1 p", status="403 Forbidden")]
+    page = ok(b'<a href="/x">x</a><a href="/y">y</a>', "Via: 1.1 p", "Content-Type: text/html")
+    scripts = {
+        "http://bad.test/robots.txt": no,
+        "http://good.test/robots.txt": [ok(b"", "Via: 1.1 p", status="404 None")],
+        "http://good.test/": [page],
+        "http://good.test/x": no,
+        "http://good.test/y": [ok(b"y", "Via: 1.1 p")],
+    }
+    with ScriptServer(scripts) as server:  # type: ignore[arg-type]
+        proxy = f"http://u:{KEY}@127.0.0.1:{server.port}"
+        config = settings(
+            tmp_path,
+            ["http://bad.test/", "http://good.test/"],
+            fetch={"proxy": proxy},
+            log={"level": "debug", "file": "log"},
+        )
+        report = crawl(config, log=make_logger(config.log))
+    assert report.data["exit_code"] == 0
+    assert sorted(server.targets) == sorted(scripts)
+    assert report.data["outcomes"]["proxy_denied"] == 2
+    assert (report.data["urls"]["done"], report.data["urls"]["failed"]) == (2, 2)
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path.name

@@ -469,6 +469,63 @@ def test_a_host_that_never_answered_its_robots_is_unreachable() -> None:
     assert bench.scheduler.unload("a") == waiting
 
 
+def vain(bench: Bench, outcome: str) -> float | None:
+    """Try for a's robots.txt in vain; the seconds until it is tried again, None where it is not."""
+    lease = bench.take()
+    assert lease.job is not None
+    bench.finish(lease, outcome)
+    bench.scheduler.robots_failed(lease.job, outcome)
+    assert bench.lease() is None
+    due = bench.scheduler.waits_until()
+    if due is None:
+        return None
+    wait = due - bench.clock.monotonic()
+    bench.until(due)
+    return wait
+
+
+@pytest.mark.parametrize("outcome", ["gateway_throttled", "pressure", "gateway_exhausted"])
+def test_robots_that_we_hold_up_wait_longer_and_longer_and_blame_no_host(outcome: str) -> None:
+    bench = Bench(config(give_up_after=60.0))
+    bench.scheduler.offer("a", [], entries("a", 2), more=False)
+    for times in range(12):
+        wait = vain(bench, outcome)
+        bound = min(60.0, 2.0**times)
+        assert wait is not None
+        assert bound / 2 <= wait <= bound + 1e-6
+    assert bench.scheduler.verdict("a") is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tries"),
+    [("proxy_denied", 1), ("gateway_failed", 3), ("proxy", 20), ("gateway_unreached", 20)],
+)
+def test_robots_that_our_route_fails_end_like_a_page(outcome: str, tries: int) -> None:
+    bench = Bench()
+    waiting = entries("a", 2)
+    bench.scheduler.offer("a", [], waiting, more=False)
+    waits = [vain(bench, outcome) for _ in range(tries)]
+    assert waits[-1] is None
+    for times, wait in enumerate(waits[:-1], 1):
+        assert wait is not None
+        assert wait <= min(60.0, 2.0**times)
+    assert bench.scheduler.take_notes().verdicts == [("a", outcome)]
+    assert bench.scheduler.unload("a") == waiting
+
+
+def test_robots_that_our_route_fails_leave_rules_that_are_known_in_force() -> None:
+    bench = Bench()
+    bench.scheduler.rules_known("http://a", ALLOW_ALL, 0.0, bench.clock.monotonic() - 1.0)
+    bench.offer("a", 3)
+    job = next(lease for lease in bench.take_all() if lease.job)
+    assert job.job is not None
+    bench.finish(job, "gateway_failed")
+    bench.scheduler.robots_failed(job.job, "gateway_failed")
+    assert bench.scheduler.rules_of("http://a/x") is ALLOW_ALL
+    assert bench.scheduler.waits_until() is None
+    assert bench.scheduler.verdict("a") is None
+
+
 @pytest.mark.parametrize("moved_before", [True, False])
 def test_robots_that_moved_to_a_dead_gate_count_as_failed(moved_before: bool) -> None:
     bench = Bench(config(start=1))

@@ -69,6 +69,7 @@ class Origin:
         "expires_at",
         "failing_since",
         "failures",
+        "held_up",
         "job",
         "name",
         "parked",
@@ -84,6 +85,7 @@ class Origin:
         self.job: RobotsJob | None = None  # that job
         self.failures = 0
         self.failing_since: float | None = None
+        self.held_up = 0  # tries in a row that we ourselves held up
         self.delay = 0.0  # Crawl-delay, seconds
 
 

@@ -11,33 +11,45 @@ from syncrawl.config.model import Config
 from syncrawl.engine.hosts import Host, Origin
 from syncrawl.engine.lease import Lease
 from syncrawl.limits.latency import Climate
-from syncrawl.limits.signals import RULES, UNREACHABLE, Signal, rule_of
+from syncrawl.limits.retry import RetryPolicy
+from syncrawl.limits.signals import RULES, UNREACHABLE, Fate, Signal, rule_of
 
 # Why a host's URLs fail without being asked for.
 UNREACHABLE_HOST = "unreachable"
 REFUSING_HOST = "refusing"
 
-# What no later try can change: the address policy refuses the host, or its name is no name.
-_HOPELESS = frozenset({"address", "url"})
-# What held up a try for robots.txt on our side of the host.
+# What no later try can change: the address policy, or our proxy's, refuses the host, or its name
+# is no name.
+_HOPELESS = frozenset({"address", "url", "proxy_denied"})
+# What held up a try for robots.txt on our side of the host, and costs a page nothing either.
 _OURS = frozenset(
-    {"pressure", "stale", "gateway_exhausted", "gateway_refused"}
-    | {outcome for outcome, rule in RULES.items() if rule.signal is Signal.ROUTE}
+    outcome
+    for outcome, rule in RULES.items()
+    if rule.signal in (Signal.NOTHING, Signal.ROUTE) and rule.fate is Fate.AGAIN
+)
+# Failures of our proxy or gateway: robots.txt is granted as many as a page.
+_OF_THE_ROUTE = frozenset(
+    outcome
+    for outcome, rule in RULES.items()
+    if rule.signal is Signal.ROUTE and rule.fate is not Fate.AGAIN
 )
 # Connect failures in a row, with no answer ever, after which a host is given up at once.
 _DEAD_AFTER = 10
 # Seconds that outdated rules stand after a vain try to renew them.
 _STALE_RULES = 3600.0
-# The longest wait between two tries for a robots.txt that is not known yet, in seconds.
+# The longest wait between two tries for a robots.txt that is not known yet, in seconds: where it
+# does not answer, and where we were held up ourselves.
 _ROBOTS_BACKOFF = 300.0
+_HELD_BACKOFF = 60.0
 
 
 class Judge:
-    """A verdict is final for the run: `unreachable`, `refusing`, or the hopeless outcome."""
+    """A verdict is final for the run: `unreachable`, `refusing`, or the outcome to blame."""
 
     def __init__(self, config: Config, rng: random.Random) -> None:
         self._give_up_after = config.crawl.give_up_after
         self._robots_attempts = config.retry.max_attempts
+        self._retry = RetryPolicy(config.retry, rng)
         self._rng = rng
         self._climate = Climate()
 
@@ -114,7 +126,9 @@ class Judge:
         """
         if outcome in _OURS:
             # Neither the host's doing nor a sign that it will not answer.
-            return self._rng.uniform(0.5, 1.0), None
+            origin.held_up += 1
+            return self._jittered(min(_HELD_BACKOFF, 2.0 ** min(origin.held_up - 1, 12))), None
+        origin.held_up = 0
         origin.failures += 1
         if origin.failing_since is None:
             origin.failing_since = now
@@ -125,13 +139,25 @@ class Judge:
             return None, None
         if outcome in _HOPELESS:
             return None, outcome
-        if now - origin.failing_since >= self._give_up_after:
+        given_up = now - origin.failing_since >= self._give_up_after
+        if outcome in _OF_THE_ROUTE:
+            if given_up or (origin.failures >= self._granted(outcome) and not host.proven):
+                return None, outcome
+            return self._retry.delay(origin.failures), None
+        if given_up:
             return None, UNREACHABLE_HOST if outcome in UNREACHABLE else REFUSING_HOST
         tried = origin.failures >= self._robots_attempts
         if tried and outcome in UNREACHABLE and not host.proven:
             return None, UNREACHABLE_HOST
-        longest = min(_ROBOTS_BACKOFF, 2.0 ** min(origin.failures, 12))
-        return longest * self._rng.uniform(0.5, 1.0), None
+        return self._jittered(min(_ROBOTS_BACKOFF, 2.0 ** min(origin.failures, 12))), None
+
+    def _granted(self, outcome: str) -> int:
+        """How often a page is tried with an outcome that is the route's."""
+        costs_an_attempt = rule_of(outcome).fate is Fate.RETRY
+        return self._robots_attempts if costs_an_attempt else self._retry.max_refusals
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * self._rng.uniform(0.5, 1.0)
 
     def _failing(self, host: Host, outcome: str, seconds: float) -> str | None:
         unreachable = outcome in UNREACHABLE

@@ -55,6 +55,7 @@ class Origins:
         origin.asking = False
         origin.job = None
         origin.failures = 0
+        origin.held_up = 0
         origin.failing_since = None
         origin.delay = delay
         # Several origins behind one gate: the slowest wins.

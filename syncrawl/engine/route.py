@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable
 
 from syncrawl.errors import EXIT_CONDITION
-from syncrawl.fetch import gateway
+from syncrawl.fetch import gateway, proxy
 from syncrawl.limits.signals import Signal, rule_of
 from syncrawl.log import Log
 
-# Exchanges in a row that did not reach the gateway, after which it counts as gone.
-_GONE_AFTER = 10
+# Exchanges in a row, pages and robots.txt alike, after which the way through counts as closed: the
+# gateway was not reached; it answered with nothing of a target's; the proxy's policy was against
+# the target. One target may be the cause of the latter two, so it takes more of them.
+_PATIENCE = {gateway.UNREACHED: 10, gateway.FAILED: 20, proxy.DENIED: 20}
 
 
 class RouteWatch:
@@ -33,9 +35,12 @@ class RouteWatch:
         self._hold = hold
         self._end_with = end_with
         self._log = log
-        # Guards _failures.
+        # Guards _row and _passed.
         self._lock = threading.Lock()
-        self._failures = 0
+        # Outcome -> how often it came with no answer of a target between.
+        self._row: dict[str, int] = {}
+        # Whether any target's answer came through in this run.
+        self._passed = False
 
     def note(
         self, outcome: str, why: str, *, final: bool, retry_after: float | None = None
@@ -47,24 +52,37 @@ class RouteWatch:
         if outcome == "proxy":
             if final:
                 self._end_with(EXIT_CONDITION, f"the proxy refused: {why}")
-        elif outcome == gateway.UNREACHED:
-            self._failed(why)
-        elif outcome == gateway.THROTTLED and retry_after:
-            self._hold(retry_after)
+        elif outcome in _PATIENCE:
+            self._failed(outcome, why)
         elif outcome == gateway.EXHAUSTED:
             self._exhausted(why)
         elif outcome == gateway.REFUSED:
             self._end_with(EXIT_CONDITION, why)
-        elif self._failures and rule_of(outcome).signal is not Signal.NOTHING:
+        elif outcome in (gateway.THROTTLED, gateway.TIMEOUT):
+            self._reached()
+            if outcome == gateway.THROTTLED and retry_after:
+                self._hold(retry_after)
+        elif rule_of(outcome).signal is not Signal.NOTHING and (self._row or not self._passed):
             with self._lock:
-                self._failures = 0
+                self._row.clear()
+                self._passed = True
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, outcome: str, why: str) -> None:
+        if outcome != gateway.UNREACHED:
+            self._reached()
         with self._lock:
-            self._failures += 1
-            gone = self._failures >= _GONE_AFTER
-        if gone:
-            self._end_with(EXIT_CONDITION, f"{_GONE_AFTER} times in a row, {why}")
+            times = self._row[outcome] = self._row.get(outcome, 0) + 1
+            closed = times >= _PATIENCE[outcome]
+            if outcome == proxy.DENIED and self._passed:
+                # It lets others through: a list of targets, however long, ends nothing.
+                closed = False
+        if closed:
+            self._end_with(EXIT_CONDITION, f"{times} times in a row, {why}")
+
+    def _reached(self) -> None:
+        """The gateway is there, whatever it made of the request."""
+        with self._lock:
+            self._row.pop(gateway.UNREACHED, None)
 
     def _exhausted(self, why: str) -> None:
         if not self._resume_after:
@@ -74,4 +92,5 @@ class RouteWatch:
         self._hold(self._resume_after)
 
     def __repr__(self) -> str:
-        return f"RouteWatch({self._failures} failures in a row)"
+        with self._lock:
+            return f"RouteWatch({max(self._row.values(), default=0)} failures in a row)"
