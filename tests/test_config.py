@@ -602,6 +602,105 @@ def test_errors_show_no_credentials(tmp_path: Path, proxy: str) -> None:
     assert "sesame" not in str(seeds)
 
 
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"gateway": {"url": ["https://gw.example/?key=sesame&url={url}"]}},
+        {"gateway": {"url": {"sesame": 1}}},
+        {"gateway": {"url": 5355}},
+        {"gateway": {"urls": "https://gw.example/?key=sesame&url={url}"}},
+        {"gateway": {"key": "sesame"}},
+        {"gateway": "https://gw.example/?key=sesame&url={url}"},
+        {"gateway": ["https://gw.example/?key=sesame&url={url}"]},
+        {"gateway_url": "https://gw.example/?key=sesame&url={url}"},
+        {"fetch": {"proxy": ["user:sesame@proxy:3128"]}},
+        {"fetch": {"proxy": "proxy:3128:user:sesame"}},
+        {"fetch": {"proxy": "proxy:3128@user:sesame"}},
+        {"fetch": {"http_proxy": "user:sesame@proxy:3128"}},
+        {"fetch": {"headers": [["Authorization", "sesame"]]}},
+        {"fetch": {"header": {"Authorization": "sesame"}}},
+        {"fetch": {"cookies": "id=sesame"}},
+        {"fetch": [{"headers": {"Authorization": "sesame"}}]},
+        {"stores": {"type": "pg", "password": "sesame"}},
+        {"stores": [{"type": {"password": "sesame"}}]},
+        {"parse": {"options": {"page": [{"token": "sesame"}]}}},
+        {"api_key": "sesame"},
+    ],
+)
+def test_a_value_in_the_wrong_place_or_shape_shows_no_secret(
+    tmp_path: Path, tables: dict[str, Any]
+) -> None:
+    text = str(refused(tmp_path, **tables))
+    assert "sesame" not in text
+    assert "5355" not in text
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "gateway.url",
+        "gateway.url https://gw.example/sesame/?url={url}",
+        "gateway.url:https://gw.example/sesame?u={url}",
+        "gateway.url='https://gw.example/sesame",
+        'fetch.proxy=["user:sesame@proxy"]',
+    ],
+)
+def test_a_slip_in_an_override_shows_no_secret(tmp_path: Path, override: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, MINIMAL, override)
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tables", "keys"),
+    [
+        ({"retry": {"backoff_base": 90}}, ("retry.backoff_base", "retry.backoff_max = 60")),
+        (
+            {"retry": {"backoff_base": 3, "backoff_max": 2}},
+            ("retry.backoff_base", "retry.backoff_max = 2"),
+        ),
+        ({"fetch": {"read_timeout": 16}}, ("fetch.read_timeout", "fetch.total_timeout = 15")),
+        (
+            {"fetch": {"connect_timeout": 4, "total_timeout": 3}},
+            ("fetch.connect_timeout", "fetch.total_timeout = 3"),
+        ),
+        (
+            {"fetch": {"max_body_bytes": "2MiB"}, "queues": {"max_bytes": "1MiB"}},
+            ("fetch.max_body_bytes", "queues.max_bytes = 1048576"),
+        ),
+        ({"gateway": {"resume_after": "1h"}}, ("gateway.resume_after", "gateway.url")),
+        (
+            {"gateway": {"target_status_header": "X-Status"}},
+            ("gateway.target_status_header", "gateway.url"),
+        ),
+        ({"retry": {"budget_ratio": -0.1}}, ("retry.budget_ratio", "at least 0")),
+        ({"host": {"rate": -1}}, ("host.rate", "at least 0")),
+        ({"host": {"rules": [{"match": "a", "rate": -1}]}}, ("host.rules[0].rate", "at least 0")),
+    ],
+)
+def test_a_contradiction_names_both_keys(
+    tmp_path: Path, tables: dict[str, Any], keys: tuple[str, str]
+) -> None:
+    error = refused(tmp_path, **tables)
+    assert error.key == keys[0]
+    assert keys[1] in str(error)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"retry": {"backoff_max": 0.5}},
+        {"fetch": {"total_timeout": 2}},
+        {"queues": {"max_bytes": "64KiB"}},
+        {"fetch": {"max_body_bytes": "1GiB"}},
+        {"fetch": {"connect_timeout": 15, "read_timeout": 15}},
+        {"gateway": {"url": "https://gw.example/?u={url}"}, "fetch": {"proxy": "http://p:1"}},
+    ],
+)
+def test_a_bound_may_be_set_alone(tmp_path: Path, tables: dict[str, Any]) -> None:
+    mapped(tmp_path, **tables)
+
+
 # --- built in code ---
 
 

@@ -22,6 +22,7 @@ from syncrawl.config.model import (
     HostRule,
     ParseConfig,
     PauseConfig,
+    QueuesConfig,
     ScopeConfig,
 )
 from syncrawl.config.shape import bad, join
@@ -51,6 +52,7 @@ def check(config: Config) -> None:
     _check_host(config.host, config.host_rules)
     _check_pause(config.pause)
     _check_fetch(config.fetch)
+    _check_order(config)
     _check_gateway(config.gateway)
     _check_address_keys(config)
     _check_parse(config.parse)
@@ -197,6 +199,30 @@ def _check_pause(pause: PauseConfig) -> None:
         raise bad("pause.first", pause.first, message, "lower the one or raise the other")
 
 
+# What may not be greater than what in a table: (table, key, key of its bound).
+_ORDER = (
+    ("retry", "backoff_base", "backoff_max"),
+    ("fetch", "connect_timeout", "total_timeout"),
+    ("fetch", "read_timeout", "total_timeout"),
+)
+
+
+def _check_order(config: Config) -> None:
+    """A default above a bound that was set gives way to it: a bound may be set alone."""
+    remedy = "lower the one or raise the other"
+    for table, name, bound in _ORDER:
+        given = getattr(config, table)
+        value, most = getattr(given, name), getattr(given, bound)
+        if value > most and value != getattr(type(given)(), name):
+            message = f"is longer than {table}.{bound} = {most:g}"
+            raise bad(f"{table}.{name}", value, message, remedy)
+    body, held = config.fetch.max_body_bytes, config.queues.max_bytes
+    if body > held and body != FetchConfig().max_body_bytes and held != QueuesConfig().max_bytes:
+        # One body of that size is let through alone; who sets both has meant something else.
+        message = f"is above queues.max_bytes = {held}"
+        raise bad("fetch.max_body_bytes", body, message, remedy)
+
+
 def _check_address_keys(config: Config) -> None:
     """Whoever fetches through somebody else never learns a target's address."""
     keys: list[tuple[str, str | None]] = [("host.key", config.host.key)]
@@ -223,8 +249,12 @@ def _check_fetch(fetch: FetchConfig) -> None:
         _check_field_value(key, value)
     if fetch.proxy and not _is_web_url(fetch.proxy):
         remedy = 'write it as "http://host:port"'
-        shown = fetch.proxy.rpartition("@")[2]  # without a scheme, nothing else hides a password
-        raise bad("fetch.proxy", shown, "is no http or https URL", remedy)
+        error = bad("fetch.proxy", None, "is no http or https URL", remedy)
+        _, at, host = fetch.proxy.rpartition("@")
+        # Whatever is written here in whichever order may be a password; a host with a port is not.
+        if at and re.fullmatch(r"[\w.-]+(:[0-9]+)?", host):
+            error.value = host
+        raise error
     if fetch.ca_bundle:
         _check_readable("fetch.ca_bundle", fetch.ca_bundle, directory=True)
     if fetch.resolve:
@@ -245,6 +275,10 @@ def _check_addresses(resolve: dict[str, str]) -> None:
 
 def _check_gateway(gateway: GatewayConfig) -> None:
     if not gateway.url:
+        for name in ("resume_after", "target_status_header"):
+            if value := getattr(gateway, name):
+                remedy = "set gateway.url too, or remove it"
+                raise bad(f"gateway.{name}", value, "is set and gateway.url is not", remedy)
         return
     # What stands in the URL besides is often a key: it is not shown.
     if "{url}" not in gateway.url or not _is_web_url(gateway.url.replace("{url}", "x")):

@@ -105,7 +105,8 @@ def _apply(mapping: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     key = key.strip()
     if not equals:
-        raise bad("--set", override, "has no value", "write KEY=VALUE, such as fetch.workers=8")
+        remedy = "write KEY=VALUE, such as fetch.workers=8"
+        raise bad("--set", _key_alone(key), "has no value", remedy)
     *way, last = _steps(key)
     node: Any = mapping
     for step in way:
@@ -121,6 +122,11 @@ def _apply(mapping: dict[str, Any], override: str) -> None:
     node[last] = _toml_value(key, text)
 
 
+def _key_alone(text: str) -> str:
+    """What of a slip may be shown: a value that ran into its key may be a secret."""
+    return re.split(r"[\s:/?]", text, maxsplit=1)[0]
+
+
 def _no_way(key: str, step: str | int) -> ConfigError:
     what = f"there is no place {step}" if isinstance(step, int) else f"{step} is in no table"
     return bad("--set", key, what, "places count from 0, in arrays that the file has")
@@ -133,7 +139,7 @@ def _steps(key: str) -> list[str | int]:
         match = _STEP.match(key, position)
         if match is None:
             remedy = "write it dotted, such as fetch.workers or stores[0].path"
-            raise bad("--set", key, "is no key", remedy)
+            raise bad("--set", _key_alone(key), "is no key", remedy)
         steps.append(
             next(match[kind] for kind in ("bare", "double", "single") if match[kind] is not None)
         )

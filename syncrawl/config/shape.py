@@ -32,6 +32,14 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]+)")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_SHOWN = 100
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+# Keys whose values are, or hold, credentials: by what they are called, known or mistyped; and
+# those that are called so and hold none.
+_SECRET = re.compile(
+    r"(?i)passw|passphrase|secret|token|api_?key|auth|cookie|credential|proxy|header|gateway"
+)
+_OPEN = re.compile(
+    r"gateway\.(max_in_flight|(throttled|exhausted)_status|target_status_header|resume_after)\b"
+)
 
 
 def build(config: Config | Mapping[str, Any]) -> Config:
@@ -47,11 +55,13 @@ def build(config: Config | Mapping[str, Any]) -> Config:
 
 def bad(key: str, value: object, message: str, remedy: str) -> ConfigError:
     """A ConfigError whose value is fit to be shown: short, and without credentials."""
-    if key.startswith("fetch.headers"):
-        value = None  # header values are where credentials live
+    if _SECRET.search(key) and not _OPEN.match(key):
+        value = None
+    elif isinstance(value, Mapping) or _holds_table(value):
+        value = None  # where a table stands in the wrong place, any of its keys may be a password
     elif isinstance(value, int) and value.bit_length() > 256:
         value = f"an integer of {value.bit_length()} bits"  # Python may refuse to print it
-    elif isinstance(value, (str, list, tuple, Mapping)):
+    elif isinstance(value, (str, list, tuple)):
         text = value if isinstance(value, str) else repr(value)
         shown = redact(text)
         if shown != text:
@@ -59,6 +69,10 @@ def bad(key: str, value: object, message: str, remedy: str) -> ConfigError:
         if len(shown) > _LONGEST_SHOWN:
             value = shown[:_LONGEST_SHOWN] + "..."
     return ConfigError(message, key=key, value=value, remedy=remedy)
+
+
+def _holds_table(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value)
 
 
 def join(key: str, name: object) -> str:

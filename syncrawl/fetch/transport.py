@@ -248,7 +248,6 @@ def _checked_fields(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             raise ConfigError(
                 "cannot be sent as a header field",
                 key=f"fetch.headers.{name!r}",
-                value=value,
                 remedy="use ASCII without line breaks",
             )
     return tuple(fields.items())
