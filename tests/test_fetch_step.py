@@ -510,6 +510,16 @@ def test_its_own_troubles_blame_no_host(found: Any, outcome: str, ends: bool) ->
     assert KEY not in f"{item.detail}{item.final_url}{item.target}{bench.refused}"
 
 
+def test_a_fetchers_own_words_about_a_gateways_url_are_not_repeated() -> None:
+    told: list[Any] = []
+    log = SimpleNamespace(error=lambda event, **values: told.append(values))
+    found = ValueError(f"cannot parse {asked_as('http://a/')}")
+    bench = Bench({asked_as("http://a/"): found}, gateway=gateway(), log=log)  # type: ignore[arg-type]
+    item = bench.fetch("http://a/")
+    assert (item.outcome, item.detail) == ("internal", "the fetcher raised ValueError")
+    assert KEY not in str(told)
+
+
 def test_a_gateway_that_is_never_reached_ends_the_run() -> None:
     gone = FetchError("connect: refused", outcome="connect")
     table: dict[str, Any] = {asked_as(f"http://a/{n}"): gone for n in range(20)}

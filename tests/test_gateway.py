@@ -176,6 +176,7 @@ def test_a_proxy_that_forbids_the_gateway_forbids_everything() -> None:
         f"https://gw.test/?key={KEY}&url=x",
         "http://GW.test/login",
         "//gw.test/",
+        "https://user@gw.test:443/",
         f"/v2?key={KEY}",
         f"https://elsewhere.test/?k={KEY.replace('-', '%2D')}",
     ],
@@ -186,7 +187,9 @@ def test_a_redirect_to_itself_is_the_gateways_answer(where: str, config: dict[st
     assert KEY not in str(error)
 
 
-@pytest.mark.parametrize("where", ["/next", "https://gw.test.evil/", "https://gw.test:8443/", ""])
+@pytest.mark.parametrize(
+    "where", ["/next", "https://gw.test.evil/", "https://gw.test:8443/", "https://x:0/", ""]
+)
 def test_a_redirect_elsewhere_is_the_targets(where: str) -> None:
     found = gateway().unwrap(TARGET, answer(302, location=where))
     assert (found.status, found.headers["location"]) == (302, where)

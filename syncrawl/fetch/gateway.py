@@ -7,7 +7,7 @@ holds a key as a rule, so nothing that leaves here names it: see `secrets`.
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from syncrawl.api import Headers, Response
 from syncrawl.config.model import GatewayConfig
@@ -102,9 +102,9 @@ class Gateway:
         stated = response.headers.get_all("location")
         if any(secrets.shows(text, self._secrets) for text in stated):
             return True
-        where = location(response, url)
+        where = location(response, url) or ""
         # Either scheme: a gateway that was asked by http may send us to https.
-        return where is not None and split(where).authority == self._authority
+        return urlsplit(where).netloc.rpartition("@")[2] == self._authority
 
     def _mask(self, response: Response) -> None:
         if not self._secrets:
