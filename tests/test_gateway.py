@@ -421,3 +421,20 @@ def test_what_a_proxys_policy_forbids_is_asked_for_once(tmp_path: Path) -> None:
     assert (report.data["urls"]["done"], report.data["urls"]["failed"]) == (2, 2)
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path.name
+
+
+def test_a_proxy_that_never_lets_anything_through_ends_the_crawl(tmp_path: Path) -> None:
+    busy = ok(b"", "X-Squid-Error: ERR_CANNOT_FORWARD 0", status="503 Busy")
+    with ScriptServer(handler=lambda *_: [busy]) as server:
+        config = settings(
+            tmp_path,
+            ["http://a.test/"],
+            fetch={"proxy": f"http://u:{KEY}@127.0.0.1:{server.port}"},
+        )
+        report = crawl(config)
+        asked = len(server.targets)
+    assert report.data["exit_code"] == 4
+    assert f"127.0.0.1:{server.port} answered 503" in report.data["reason"]
+    assert KEY not in report.data["reason"]
+    assert report.data["urls"]["pending"] == 1, "resumable"
+    assert asked == 15

@@ -15,9 +15,12 @@ from syncrawl.limits.signals import Signal, rule_of
 from syncrawl.log import Log
 
 # Exchanges in a row, pages and robots.txt alike, after which the way through counts as closed: the
-# gateway was not reached; it answered with nothing of a target's; the proxy's policy was against
-# the target. One target may be the cause of the latter two, so it takes more of them.
-_PATIENCE = {gateway.UNREACHED: 10, gateway.FAILED: 20, proxy.DENIED: 20}
+# gateway was not reached; it answered with nothing of a target's; the proxy did so, or its policy
+# was against the target. Targets may be the cause of the latter, so it takes more of them; fewer
+# than a URL's 20 refusals where those count, so that the crawl ends before a host is given up.
+_PATIENCE = {gateway.UNREACHED: 10, gateway.FAILED: 20, "proxy": 15, proxy.DENIED: 20}
+# What ends no crawl that has got through: a proxy answers so for targets that are dead or denied.
+_BY_TARGET = frozenset({"proxy", proxy.DENIED})
 
 
 class RouteWatch:
@@ -49,9 +52,8 @@ class RouteWatch:
 
         `retry_after` is seconds that were asked for, by whoever answered.
         """
-        if outcome == "proxy":
-            if final:
-                self._end_with(EXIT_CONDITION, f"the proxy refused: {why}")
+        if outcome == "proxy" and final:
+            self._end_with(EXIT_CONDITION, f"the proxy refused: {why}")
         elif outcome in _PATIENCE:
             self._failed(outcome, why)
         elif outcome == gateway.EXHAUSTED:
@@ -68,14 +70,12 @@ class RouteWatch:
                 self._passed = True
 
     def _failed(self, outcome: str, why: str) -> None:
-        if outcome != gateway.UNREACHED:
+        if outcome == gateway.FAILED:
             self._reached()
         with self._lock:
             times = self._row[outcome] = self._row.get(outcome, 0) + 1
             closed = times >= _PATIENCE[outcome]
-            if outcome == proxy.DENIED and self._passed:
-                # It lets others through: a list of targets, however long, ends nothing.
-                closed = False
+            closed = closed and not (self._passed and outcome in _BY_TARGET)
         if closed:
             self._end_with(EXIT_CONDITION, f"{times} times in a row, {why}")
 
