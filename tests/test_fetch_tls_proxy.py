@@ -215,6 +215,14 @@ def test_a_407_is_the_set_ups_fault(client: Client, secure: ScriptServer) -> Non
 
 
 @both_clients
+def test_a_tunnel_that_is_forbidden_is_the_proxys_policy_for_that_target(client: Client) -> None:
+    with ScriptServer(raw=Tunnel(ok(b"", status="403 Forbidden"))) as server:
+        options = {"proxy": f"http://127.0.0.1:{server.port}"}
+        error = failure(client, "https://far.invalid/", options=options)
+    assert (error.outcome, error.retryable) == ("proxy_denied", False)
+
+
+@both_clients
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_that_is_not_there(client: Client, scheme: str) -> None:
     with ScriptServer() as server:

@@ -438,3 +438,14 @@ def test_a_proxy_that_never_lets_anything_through_ends_the_crawl(tmp_path: Path)
     assert KEY not in report.data["reason"]
     assert report.data["urls"]["pending"] == 1, "resumable"
     assert asked == 15
+
+
+def test_a_proxy_whose_policy_is_against_everything_is_no_finished_crawl(tmp_path: Path) -> None:
+    no = ok(b"", "X-Squid-Error: ERR_ACCESS_DENIED 0", status="403 Forbidden")
+    with ScriptServer(handler=lambda *_: [no]) as server:
+        proxy = f"http://127.0.0.1:{server.port}"
+        config = settings(tmp_path, ["http://a.test/", "https://b.test/"], fetch={"proxy": proxy})
+        report = crawl(config)
+    assert report.data["exit_code"] == 4
+    assert "nothing came through: " in report.data["reason"]
+    assert report.data["urls"]["failed"] == 2

@@ -299,6 +299,8 @@ class Crawl:
 
     def _natural_end(self, rooms: Rooms, elapsed: float, limit: float) -> _End | None:
         if rooms.committer.nothing_left:
+            if closed := rooms.route.closed:
+                return _End(reports.CONDITION, EXIT_CONDITION, f"nothing came through: {closed}")
             return _End(reports.FINISHED, EXIT_OK, "nothing is pending")
         if not rooms.scheduler.pages_left:
             pages = self._config.crawl.max_pages

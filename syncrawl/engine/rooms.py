@@ -118,7 +118,7 @@ class Rooms:
         )
 
         self.watch = WorkWatch(clock)
-        route = RouteWatch(
+        self.route = RouteWatch(
             resume_after=config.gateway.resume_after,
             hold=self.scheduler.hold,
             end_with=end_with,
@@ -150,7 +150,7 @@ class Rooms:
             queue_of=keys.queue_of,
             on_notes=self.inbox.wake,
             watch=self.watch,
-            route=route,
+            route=self.route,
             recognisers=recognisers,
         )
         self.fetch = FetchStep(
@@ -167,7 +167,7 @@ class Rooms:
             sink=self.fetched,
             log=log,
             watch=self.watch,
-            route=route,
+            route=self.route,
             recognisers=recognisers,
             addresses=AddressStep(
                 config.fetch,

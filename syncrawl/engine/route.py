@@ -38,12 +38,14 @@ class RouteWatch:
         self._hold = hold
         self._end_with = end_with
         self._log = log
-        # Guards _row and _passed.
+        # Guards _row, _passed and _denied.
         self._lock = threading.Lock()
         # Outcome -> how often it came with no answer of a target between.
         self._row: dict[str, int] = {}
         # Whether any target's answer came through in this run.
         self._passed = False
+        # What the proxy's policy last said against a target.
+        self._denied = ""
 
     def note(
         self, outcome: str, why: str, *, final: bool, retry_after: float | None = None
@@ -69,11 +71,19 @@ class RouteWatch:
                 self._row.clear()
                 self._passed = True
 
+    @property
+    def closed(self) -> str:
+        """Why nothing has come through in this run, where the proxy's policy was against it."""
+        with self._lock:
+            return "" if self._passed else self._denied
+
     def _failed(self, outcome: str, why: str) -> None:
         if outcome == gateway.FAILED:
             self._reached()
         with self._lock:
             times = self._row[outcome] = self._row.get(outcome, 0) + 1
+            if outcome == proxy.DENIED:
+                self._denied = why
             closed = times >= _PATIENCE[outcome]
             closed = closed and not (self._passed and outcome in _BY_TARGET)
         if closed:

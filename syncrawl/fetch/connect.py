@@ -192,8 +192,16 @@ def _tunnel(sock: DeadlineSocket, host: str, port: int, route: Route) -> None:
         ) from error
     finally:
         answer.close()
-    if answer.status in (403, 407):
-        raise proxy.refused(route, f"it answered {answer.status} to CONNECT {authority}")
+    if answer.status == 407:
+        raise proxy.refused(route, f"it answered 407 to CONNECT {authority}")
+    if answer.status == 403:
+        # Its policy for this target: others may be open to us.
+        raise FetchError(
+            f"the proxy {route.url} answered 403 to CONNECT {authority}",
+            outcome=proxy.DENIED,
+            retryable=False,
+            host=route.host,
+        )
     if not 200 <= answer.status < 300:
         raise FetchError(
             f"the proxy {route.url} answered {answer.status} to CONNECT {authority}",
