@@ -1,7 +1,7 @@
 """What a type cannot say: each check reads a well-typed Config and names the keys at fault.
 
 Any thread. Looks at the file system, writes nothing, opens nothing, resolves no name.
-Imports the models, shape (for its error) and errors.
+Imports the models, listen, shape (for its error) and errors.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from syncrawl.config.listen import listen_address
 from syncrawl.config.model import (
     Config,
     CrawlConfig,
@@ -57,7 +58,8 @@ def check(config: Config) -> None:
     _check_address_keys(config)
     _check_parse(config.parse)
     _check_outputs(config)
-    _check_listen(config.metrics.listen)
+    if config.metrics.listen:
+        listen_address(config.metrics.listen)
 
 
 def clamped(config: Config) -> Config:
@@ -306,25 +308,6 @@ def _check_parse(parse: ParseConfig) -> None:
         if name in parse.parsers[:place]:
             key = f"parse.parsers[{place}]"
             raise bad(key, name, "is named twice", "remove one: each page would yield it twice")
-
-
-def _check_listen(listen: str) -> None:
-    """Figures name hosts and URLs' fates: they are for this machine, or for a tunnel to it."""
-    if not listen:
-        return
-    import ipaddress
-
-    name, colon, port = listen.rpartition(":")
-    remedy = 'write it as "127.0.0.1:9464"'
-    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise bad("metrics.listen", listen, "is no host:port", remedy)
-    try:
-        loopback = name == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        raise bad("metrics.listen", listen, "is no address and port", remedy) from None
-    if not loopback:
-        remedy = 'listen on "127.0.0.1:9464" and let an agent or a tunnel fetch from there'
-        raise bad("metrics.listen", listen, "is no loopback address", remedy)
 
 
 # --- where bytes go ---

@@ -184,7 +184,7 @@ class Crawl:
         listen = self._config.metrics.listen
         if not listen:
             return None
-        exporter = Exporter(listen, lambda: self._look(MOST_HOSTS))
+        exporter = Exporter(listen, lambda: self._look(MOST_HOSTS), log=self._log)
         exporter.start()
         return exporter
 

@@ -1,8 +1,8 @@
 """/metrics for a monitoring system: the report's figures in Prometheus' text format.
 
-Served by prometheus_client's own WSGI server on daemon threads, on a loopback address. A
-scrape takes one snapshot, as the observer does, and holds nobody up. prometheus_client is
-imported here alone, and only where `[metrics] listen` is set.
+Served on daemon threads, on a loopback address; see listen.py. A scrape takes one snapshot, as
+the observer does, and holds nobody up. prometheus_client is imported by these two alone, and
+only where `[metrics] listen` is set.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from syncrawl.config.listen import listen_address
 from syncrawl.errors import ConfigError
+from syncrawl.log import Log, NullLog
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
     from prometheus_client.core import Metric
+
+    from syncrawl.observe.listen import Server
 
 # Hosts that are told of one by one: a label value each is what a monitoring system suffers from.
 MOST_HOSTS = 200
@@ -58,31 +60,45 @@ _HOST_GAUGES = (
 
 
 class Exporter:
-    """Answers /metrics on `listen` ("127.0.0.1:9464"; port 0 takes a free one)."""
+    """Answers /metrics on `listen` ("127.0.0.1:9464"; port 0 takes a free one).
 
-    def __init__(self, listen: str, snapshot: Callable[[], Mapping[str, Any]]) -> None:
+    A snapshot that raises is answered with status 500, and logged once until one succeeds.
+    """
+
+    def __init__(
+        self, listen: str, snapshot: Callable[[], Mapping[str, Any]], *, log: Log | None = None
+    ) -> None:
         self._listen = listen
         self._snapshot = snapshot
-        self._server: WSGIServer | None = None
+        self._log = log or NullLog()
+        self._server: Server | None = None
 
     def start(self) -> None:
-        """Listen. Raises ConfigError where the address cannot be had."""
-        import prometheus_client
+        """Listen.
 
-        registry = prometheus_client.CollectorRegistry(auto_describe=False)
-        registry.register(_Figures(self._snapshot))
-        host, _, port = self._listen.rpartition(":")
+        Raises ConfigError where the address cannot be had or is no loopback one, and where
+        prometheus_client is not installed.
+        """
+        host, port = listen_address(self._listen)
         try:
-            self._server, _ = prometheus_client.start_http_server(
-                int(port), addr=host.strip("[]"), registry=registry
-            )
+            from prometheus_client import CollectorRegistry, make_wsgi_app
+
+            from syncrawl.observe.listen import Server
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "prometheus_client":
+                raise
+            remedy = 'install prometheus-client, or set "" to do without'
+            raise self._refused("needs prometheus_client, which is missing", remedy) from error
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Figures(self._snapshot, self._log))
+        try:
+            self._server = Server(host, port, make_wsgi_app(registry))
         except OSError as error:
-            raise ConfigError(
-                f"cannot be listened on ({error.strerror})",
-                key="metrics.listen",
-                value=self._listen,
-                remedy='choose another port, or "" to do without',
-            ) from error
+            reason = f"cannot be listened on ({error.strerror})"
+            raise self._refused(reason, 'choose another port, or "" to do without') from error
+
+    def _refused(self, reason: str, remedy: str) -> ConfigError:
+        return ConfigError(reason, key="metrics.listen", value=self._listen, remedy=remedy)
 
     @property
     def port(self) -> int:
@@ -93,8 +109,7 @@ class Exporter:
     def stop(self) -> None:
         """Let go of the address; a scrape under way ends by itself."""
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.close()
             self._server = None
 
     def __repr__(self) -> str:
@@ -104,15 +119,24 @@ class Exporter:
 class _Figures:
     """prometheus_client's idea of a collector: asked at every scrape."""
 
-    def __init__(self, snapshot: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, snapshot: Callable[[], Mapping[str, Any]], log: Log) -> None:
         self._snapshot = snapshot
+        self._log = log
+        self._failing = False
 
     def collect(self) -> Iterator[Metric]:
         """The figures of one snapshot."""
-        data = self._snapshot()
-        yield from _totals(data)
-        yield from _stages(data["stages"])
-        yield from _hosts(data)
+        # All of them before the first goes out: a scrape is whole, or fails.
+        try:
+            data = self._snapshot()
+            found = [*_totals(data), *_stages(data["stages"]), *_hosts(data)]
+        except Exception as error:
+            if not self._failing:
+                self._failing = True
+                self._log.warning("metrics_not_served", error=str(error))
+            raise
+        self._failing = False
+        yield from found
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
