@@ -102,16 +102,17 @@ class TestLiveView:
         stream = Terminal()
         view = LiveView(stream, wall=lambda: 1000.0, max_items=10)
         paused = {"pending": 5, "paused_until": 1012.0, "requests": 1}
-        now = snapshot(7, **{"a.example": paused, EVIL_HOST: {"health": 0.25}})
+        evil: dict[str, Any] = {"condition": "blocking"}
+        now = snapshot(7, **{"a.example": paused, EVIL_HOST: evil})
         now["stages"]["parse"] |= {"depth": 8, "oldest_age": 2.0}
         view.show(now, Pace())
         view.log("an event\n")
         view.close()
         drawn = stream.getvalue()
         assert "7 pages" in drawn
-        assert "paused, 12.0 s left" in drawn
+        assert "paused for 12.0 s" in drawn
         assert "oldest 2.0 s" in drawn
-        assert "25% of answers good" in drawn
+        assert "turning against us (blocking)" in drawn
         assert "an event" in drawn
         assert "\x1b[2J" not in drawn
         assert "\\x1b[2J[red]evil\\r\\n.example" in drawn

@@ -159,9 +159,58 @@ class TestSummary:
         assert [key for key, _ in reports.slowest_hosts(data["hosts"])] == ["slow", "fast", "done"]
 
 
+class TestBottleneckLine:
+    @pytest.mark.parametrize(
+        ("stage", "line"),
+        [
+            ("commit", "bottleneck: store, 83% of the time blocked"),
+            ("parse", "bottleneck: parse, 83% of the time blocked"),
+            ("fetch", "bottleneck: fetch, 83% of the workers' time in exchanges"),
+            ("politeness", "bottleneck: politeness, 83% of the time no host was ready"),
+            ("cpu", "bottleneck: cpu, 83% of one core"),
+            ("\x1b[2J", "bottleneck: \\x1b[2J, 83%"),
+        ],
+    )
+    def test_names_the_cause_and_its_share(self, stage: str, line: str) -> None:
+        data = some_report(bottleneck={"stage": stage, "share": 0.834})
+        assert reports.bottleneck_line(data) == line
+        assert data["bottleneck"]["stage"] == stage, "report.json keeps the stage's own name"
+
+    def test_a_share_of_nothing_names_nobody(self) -> None:
+        assert reports.bottleneck_line(empty()) == "bottleneck: none"
+
+
+class TestStanding:
+    @pytest.mark.parametrize(
+        ("host", "words"),
+        [
+            ({"condition": "ok"}, "ok"),
+            ({"condition": "slow"}, "slow"),
+            ({"condition": "unreachable"}, "unreachable"),
+            ({"condition": "throttled"}, "turning against us (throttled)"),
+            ({"condition": "blocking"}, "turning against us (blocking)"),
+            ({"condition": "refusing"}, "turning against us (refusing)"),
+            ({"condition": "ok", "paused_until": 1095.0}, "ok, paused for 1 min 35 s"),
+            ({"condition": "ok", "paused_until": 999.0}, "ok"),
+            ({"condition": "ok", "paused_until": "soon"}, "ok"),
+        ],
+    )
+    def test_in_words(self, host: dict[str, Any], words: str) -> None:
+        assert reports.standing({"paused_until": None} | host, 1000.0) == words
+
+    def test_the_summary_shows_it(self) -> None:
+        host = {"condition": "blocking", "paused_until": 4e12}
+        told = summary(some_report(hosts={"a.example": host}))
+        assert "turning against us (blocking), paused for" in told
+
+
 class RecordingLog(NullLog):
     def __init__(self) -> None:
         self.warnings: list[tuple[str, dict[str, Any]]] = []
+        self.infos: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, /, **values: Any) -> None:
+        self.infos.append((event, values))
 
     def warning(self, event: str, /, **values: Any) -> None:
         self.warnings.append((event, values))
@@ -214,7 +263,7 @@ class TestObserver:
             taken.release()
             return {"n": count}
 
-        observer = Observer(path, snapshot, clock=clock, log=NullLog())
+        observer = Observer(path, lambda: empty() | snapshot(), clock=clock, log=NullLog())
         observer.start()
         for _ in range(2):
             clock.wait_for_waiters(1)
@@ -222,7 +271,44 @@ class TestObserver:
             assert taken.acquire(timeout=10)
         clock.wait_for_waiters(1)
         assert observer.stop()
-        assert json.loads(path.read_text()) == {"n": 3}
+        assert json.loads(path.read_text())["n"] == 3
+
+    def test_every_half_minute_and_at_the_end_the_log_tells_of_pressure(
+        self, tmp_path: Path
+    ) -> None:
+        clock, log = FakeClock(), RecordingLog()
+        data = some_report(bottleneck={"stage": "commit", "share": 0.83})
+        observer = Observer(tmp_path / "s", lambda: data, clock=clock, log=log)
+        for second in range(1, 61):
+            clock.advance(1.0)
+            data["run"]["pages"] = 10 * second
+            assert observer.step()
+        data["run"]["pages"] = 640
+        clock.advance(4.0)
+        assert observer.step(last=True)
+        assert [event for event, _ in log.infos] == ["pressure"] * 3
+        assert [told["pages"] for _, told in log.infos] == [300, 600, 640]
+        assert [told["pages_per_second"] for _, told in log.infos] == [10.0] * 3
+        told = log.infos[0][1]
+        assert told["bottleneck"] == "store, 83% of the time blocked"
+        assert told["depths"].keys() == {"fetch", "parse", "commit"}
+        assert told.keys() >= {"retry_share", "duplicate_share", "pending"}
+        assert told.keys() >= {"found_per_second", "finished_per_second"}
+
+    def test_a_step_that_comes_seldom_does_not_make_the_log_rarer(self, tmp_path: Path) -> None:
+        clock, log = FakeClock(), RecordingLog()
+        observer = Observer(tmp_path / "s", some_report, clock=clock, log=log)
+        for _ in range(6):
+            clock.advance(10.0)
+            observer.step()
+        assert len(log.infos) == 2
+
+    def test_a_full_disk_does_not_silence_the_log(self, tmp_path: Path) -> None:
+        clock, log = FakeClock(), RecordingLog()
+        observer = Observer(tmp_path / "no" / "s", some_report, clock=clock, log=log)
+        clock.advance(30.0)
+        assert not observer.step()
+        assert len(log.infos) == 1
 
 
 def test_numbers_for_people() -> None:

@@ -16,11 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from syncrawl.observe.progress import Pace, Snapshot
-from syncrawl.observe.report import bottleneck_line, slowest_hosts
+from syncrawl.observe.report import bottleneck_line, slowest_hosts, standing
 from syncrawl.observe.text import human_bytes, human_seconds, printable
-
-# Below this share of good answers a host's health is worth a word.
-WELL = 0.8
 
 
 class LiveView:
@@ -103,8 +100,5 @@ class LiveView:
         return table
 
     def _note(self, host: Mapping[str, Any]) -> str:
-        paused = host["paused_until"]
-        left = float(paused) - self._wall() if isinstance(paused, (int, float)) else 0.0
-        if left > 0:
-            return f"paused, {human_seconds(left)} left"
-        return f"{host['health']:.0%} of answers good" if host["health"] < WELL else ""
+        told = standing(host, self._wall())
+        return "" if told == "ok" else told

@@ -16,14 +16,14 @@ from syncrawl.log import Log
 from syncrawl.observe.report import bottleneck_line, write_json
 from syncrawl.observe.ticker import Ticker
 
-# Writes between two lines of the log on how the crawl is doing.
-_LOG_EVERY = 30
+# Seconds between two lines of the log on how the crawl is doing.
+_LOG_EVERY = 30.0
 
 
 class Observer:
     """Writes what `snapshot` returns to `path`, every `interval` seconds and once at `stop`.
 
-    Once in a while it says in the log what limits the crawl.
+    Every 30 s, and at `stop`, it says in the log what limits the crawl and how it stands.
 
     A failure (disk full, directory gone, a snapshot that raises) is logged once until a
     later write succeeds; the crawl never hears of it.
@@ -42,7 +42,10 @@ class Observer:
         self._snapshot = snapshot
         self._log = log
         self._failing = False
-        self._writes = 0
+        self._clock = clock
+        # When the log was last told, and the pages of this run then; the observer's own.
+        self._told_at = clock.monotonic()
+        self._told_pages = 0
         self._ticker = Ticker(clock, interval)
         self._thread = threading.Thread(target=self._loop, name="observer", daemon=True)
 
@@ -62,10 +65,14 @@ class Observer:
         """The thread's name, for the list of threads that would block an exit."""
         return self._thread.name
 
-    def step(self) -> bool:
-        """Write one snapshot; False where that failed."""
+    def step(self, *, last: bool = False) -> bool:
+        """Write one snapshot, and log it where that is due or it is the `last`; False where
+        the write failed.
+        """
         try:
             data = self._snapshot()
+            if last or self._clock.monotonic() - self._told_at >= _LOG_EVERY:
+                self._tell(data)
             write_json(self._path, data)
         except Exception as error:  # noqa: BLE001 - whatever it is, the crawl goes on
             if not self._failing:
@@ -73,18 +80,19 @@ class Observer:
                 self._log.warning("status_not_written", path=str(self._path), error=str(error))
             return False
         self._failing = False
-        self._writes += 1
-        if self._writes % _LOG_EVERY == 0:
-            self._tell(data)
         return True
 
     def _tell(self, data: Mapping[str, Any]) -> None:
         """Log in one event what slows the crawl down and how it stands."""
         run, growth = data["run"], data["frontier"]
+        now, pages = self._clock.monotonic(), run["pages"]
+        seconds, fresh = now - self._told_at, pages - self._told_pages
+        self._told_at, self._told_pages = now, pages
         self._log.info(
             "pressure",
             bottleneck=bottleneck_line(data).partition(": ")[2],
-            pages=run["pages"],
+            pages=pages,
+            pages_per_second=round(fresh / seconds, 1) if seconds > 0 else 0.0,
             pending=data["urls"]["pending"],
             found_per_second=growth["found"],
             finished_per_second=growth["finished"],
@@ -96,4 +104,4 @@ class Observer:
     def _loop(self) -> None:
         while self._ticker.tick():
             self.step()
-        self.step()
+        self.step(last=True)

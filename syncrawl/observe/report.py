@@ -84,7 +84,7 @@ def assemble(
     run_groups: Mapping[str, Mapping[str, float]] | None = None,
     urls: Mapping[str, int] | None = None,
     hosts: Mapping[str, Mapping[str, Any]] | None = None,
-    most_hosts: int = 0,
+    hosts_omitted: int = 0,
     stages: Mapping[str, Mapping[str, Any]] | None = None,
     bottleneck: Mapping[str, Any] | None = None,
     frontier: Mapping[str, float] | None = None,
@@ -96,18 +96,17 @@ def assemble(
     `totals` and `run` carry seconds, requests, pages, bytes (decoded), wire_bytes, retries and
     duplicates, over the life of the state and of this run; `retry_share` and `duplicate_share`
     are worked out here. `groups` and `run_groups` carry outcomes, dropped and refused. `hosts`
-    and `stages` may leave fields out; of `hosts`, the `most_hosts` busiest are kept (0 = all),
-    and `hosts_omitted` counts the rest. `frontier` is its growth in URLs a second. `reason` says
-    in words why it ended or what it waits for, `updated_at` is Unix time. `reason`,
-    `updated_at`, `hosts_omitted` and `frontier` are additions to the contract.
+    and `stages` may leave fields out; `hosts_omitted` counts the hosts that `hosts` is without.
+    `frontier` is its growth in URLs a second. `reason` says in words why it ended or what it
+    waits for, `updated_at` is Unix time. `reason`, `updated_at`, `hosts_omitted` and `frontier`
+    are additions to the contract.
     """
     report: dict[str, Any] = {"status": status, "exit_code": exit_code, "reason": reason}
     report["updated_at"] = time.time() if updated_at is None else updated_at
     report |= _counts(totals, groups or {})
     report["urls"] = {state: (urls or {}).get(state, 0) for state in URL_STATES}
-    chosen = _busiest(hosts or {}, most_hosts)
-    report["hosts"] = {key: {**_HOST, **host} for key, host in chosen.items()}
-    report["hosts_omitted"] = len(hosts or {}) - len(chosen)
+    report["hosts"] = {key: {**_HOST, **host} for key, host in (hosts or {}).items()}
+    report["hosts_omitted"] = hosts_omitted
     report["stages"] = {name: {**_STAGE, **(stages or {}).get(name, {})} for name in STAGES}
     report["bottleneck"] = {"stage": "fetch", "share": 0.0} | dict(bottleneck or {})
     report["frontier"] = {"found": 0.0, "finished": 0.0} | dict(frontier or {})
@@ -126,17 +125,6 @@ def _counts(
     for name in _GROUPS:
         counts[name] = dict(groups.get(name, {}))
     return counts
-
-
-def _busiest(hosts: Mapping[str, Mapping[str, Any]], most: int) -> Mapping[str, Mapping[str, Any]]:
-    if not most or len(hosts) <= most:
-        return hosts
-
-    def weight(item: tuple[str, Mapping[str, Any]]) -> tuple[Any, ...]:
-        host = item[1]
-        return (host.get("in_flight", 0), host.get("pending", 0), host.get("requests", 0))
-
-    return dict(heapq.nlargest(most, hosts.items(), key=weight))
 
 
 def empty(status: str = NONE) -> dict[str, Any]:
@@ -236,6 +224,8 @@ def summary(data: Mapping[str, Any]) -> str:
     return "\n".join(columns(rows) + _slowest(data["hosts"]))
 
 
+# Conditions of hosts that could serve us and will not; "refusing" is the verdict on one given up.
+_AGAINST_US = ("throttled", "blocking", "refusing")
 # What the share of each bottleneck is a share of.
 _SHARES = {
     "fetch": "fetch, {} of the workers' time in exchanges",
@@ -249,6 +239,8 @@ _SHARES = {
 def bottleneck_line(data: Mapping[str, Any]) -> str:
     """The one line that says what slows the crawl: "bottleneck: store, 83% of the time ..."."""
     verdict = data["bottleneck"]
+    if not verdict["share"]:
+        return "bottleneck: none"
     words = _SHARES.get(verdict["stage"], printable(verdict["stage"], 20) + ", {}")
     share = f"{verdict['share']:.0%}"
     return f"bottleneck: {words.format(share)}"
@@ -302,15 +294,17 @@ def _slowest(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{host['limit']:g}",
                 f"{host['in_flight_peak']:,}",
                 f"{host['health']:.0%}",
-                _condition(host),
+                standing(host, time.time()),
             ]
         )
     return ["", *columns(rows, right=frozenset(range(1, 7)))]
 
 
-def _condition(host: Mapping[str, Any]) -> str:
+def standing(host: Mapping[str, Any], now: float) -> str:
+    """How a host is doing with us, in words; `now` is Unix time."""
     word = printable(host["condition"], 20)
-    if word in ("throttled", "blocking"):
+    if word in _AGAINST_US:
         word = f"turning against us ({word})"
-    paused = (host["paused_until"] or 0.0) - time.time()
-    return f"{word}, paused for {human_seconds(paused)}" if paused > 0 else word
+    until = host["paused_until"]
+    left = until - now if isinstance(until, (int, float)) else 0.0
+    return f"{word}, paused for {human_seconds(left)}" if left > 0 else word
