@@ -1,4 +1,4 @@
-"""Queues, counters and the verdict on what limits a crawl, on a clock that only we move."""
+"""Queues, waits and the verdict on what limits a crawl, on a clock that only we move."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from syncrawl.observe.metrics import (
     RecentReadings,
     StageMeter,
     bottleneck,
+    growth,
 )
 from syncrawl.testing import FakeClock
 
@@ -175,6 +176,7 @@ def verdict(**window: float) -> tuple[str, float]:
         starved=9.0 + window.get("starved", 0.0),
         parse_blocked=1.0 + window.get("parse_blocked", 0.0),
         commit_blocked=window.get("commit_blocked", 0.0),
+        commit_busy=window.get("commit_busy", 0.0),
     )
     found = bottleneck(before, after, fetch_workers=10, parse_workers=2)
     return found["stage"], found["share"]
@@ -195,6 +197,23 @@ class TestBottleneck:
 
     def test_commit_is_blamed_for_what_it_does_to_parse_and_fetch(self) -> None:
         assert verdict(parse_blocked=90.0, commit_blocked=18.0) == ("commit", 0.9)
+        assert verdict(parse_blocked=80.0, commit_blocked=14.0) == ("commit", 0.7)
+
+    def test_a_store_that_hangs_is_to_blame_before_anyone_waits_for_it(self) -> None:
+        assert verdict(commit_busy=10.0, polite=60.0, starved=60.0) == ("commit", 1.0)
+        assert verdict(commit_busy=9.5, parse_blocked=60.0) == ("commit", 0.95)
+
+    def test_workers_all_in_exchanges_do_not_outdo_a_store_that_hangs(self) -> None:
+        assert verdict(commit_busy=10.0) == ("commit", 1.0)
+
+    def test_a_commit_thread_that_is_often_idle_limits_nothing(self) -> None:
+        assert verdict(commit_busy=8.0, polite=60.0, starved=60.0) == ("politeness", 0.6)
+
+    def test_a_slow_parser_is_to_blame_while_commit_idles(self) -> None:
+        assert verdict(parse_blocked=85.0, commit_busy=0.2, starved=5.0) == ("parse", 0.85)
+
+    def test_workers_idle_for_a_limit_of_the_users_are_no_busy_fetchers(self) -> None:
+        assert verdict(starved=90.0, cpu=2.0) == ("cpu", 0.2)
 
     def test_a_full_core_is_the_answer_whatever_waits(self) -> None:
         assert verdict(cpu=9.0, parse_blocked=90.0) == ("cpu", 0.9)
@@ -212,3 +231,22 @@ class TestBottleneck:
             blocked = min(second, 30)
             recent.add(Reading(at=float(second), parse_blocked=float(blocked)))
         assert recent.verdict(fetch_workers=1, parse_workers=1) == {"stage": "fetch", "share": 1.0}
+
+    def test_a_reading_that_was_overtaken_is_passed_over(self) -> None:
+        recent = RecentReadings(seconds=10)
+        for at in (0.0, 5.0, 4.0):
+            recent.add(Reading(at=at, polite=at, starved=at, found=int(at) ** 2))
+        assert recent.growth()["found"] == 5.0
+        assert recent.verdict(fetch_workers=1, parse_workers=1)["stage"] == "politeness"
+
+
+def test_growth_is_urls_a_second_over_the_window() -> None:
+    before = Reading(at=10.0, found=100, finished=40)
+    after = Reading(at=14.0, found=150, finished=48)
+    assert growth(before, after) == {"found": 12.5, "finished": 2.0}
+    assert growth(after, after) == {"found": 0.0, "finished": 0.0}
+    recent = RecentReadings(seconds=10)
+    recent.add(before)
+    assert recent.growth() == {"found": 0.0, "finished": 0.0}
+    recent.add(after)
+    assert recent.growth() == {"found": 12.5, "finished": 2.0}

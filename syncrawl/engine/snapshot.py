@@ -6,8 +6,10 @@ frontier's counts as of its last commit.
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from syncrawl.clock import Clock
@@ -56,6 +58,7 @@ class Pressure:
         end = self._last.at if self._last is not None else self._clock.monotonic()
         run["seconds"] = round(end - self._started, 3)
         life["seconds"] = round(self._seconds_before + end - self._started, 3)
+        hosts, omitted = self._hosts(counted["hosts"], run["seconds"], most_hosts)
         requests = rooms.scheduler.requests
         life["requests"] += requests - run["requests"]
         run["requests"] = requests
@@ -68,8 +71,8 @@ class Pressure:
             groups=life_groups,
             run_groups=run_groups,
             urls=self._urls(running=exit_code is None),
-            hosts=self._hosts(counted["hosts"], run["seconds"]),
-            most_hosts=most_hosts,
+            hosts=hosts,
+            hosts_omitted=omitted,
             stages=self._stages(run_groups),
             bottleneck=self._bottleneck(),
             frontier=self._growth(),
@@ -92,11 +95,25 @@ class Pressure:
             "dropped": sum(counts.dropped.values()),
         }
 
-    def _hosts(self, counted: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
+    def _hosts(
+        self, counted: dict[str, dict[str, Any]], seconds: float, most: int
+    ) -> tuple[dict[str, Any], int]:
+        """The hosts to tell of, and how many there are beside them."""
         live = self._rooms.scheduler.live()
         pending = self._rooms.committer.pending
+        known = counted.keys() | live.keys()
+
+        def busy(key: str) -> tuple[int, int, int]:
+            now = live.get(key)
+            requests = now.requests if now else counted[key]["requests"]
+            return (now.in_flight if now else 0, pending.get(key, 0), requests)
+
+        # Chosen before they are put together: of 10,000 hosts, status.json wants a tenth.
+        chosen: Iterable[str] = known
+        if 0 < most < len(known):
+            chosen = heapq.nlargest(most, known, key=busy)
         hosts: dict[str, Any] = {}
-        for key in counted.keys() | live.keys():
+        for key in chosen:
             sums = counted.get(key, {})
             now = live.get(key)
             requests = now.requests if now else sums.get("requests", 0)
@@ -118,7 +135,7 @@ class Pressure:
                 "latency": round(now.latency, 4) if now and now.latency is not None else None,
                 "condition": self._condition(sums.get("recent", ""), now),
             }
-        return hosts
+        return hosts, len(known) - len(hosts)
 
     @staticmethod
     def _condition(recent: str, now: LiveHost | None) -> str:
@@ -156,7 +173,7 @@ class Pressure:
             at=now,
             cpu=time.process_time(),
             polite=polite,
-            starved=polite,
+            starved=sum(waited[name] for name in _STARVED),
             parse_blocked=waited["credit"] + waited["bytes"],
             commit_blocked=rooms.inbox.snapshot()["blocked_put_seconds"],
             commit_busy=rooms.committer.busy_until(now),

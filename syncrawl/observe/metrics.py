@@ -271,7 +271,9 @@ def bottleneck(
     - politeness: the fetch workers' time without a ready host though URLs were pending.
     - fetch: the fetch workers' time in exchanges; it counts only where hardly any of it (a
       tenth) was idle, since idle workers prove that more workers would not help.
-    The largest share is the answer. With no time between the readings: fetch, 0.
+    The largest share is the answer; of equal ones, that of the stage nearer to the end, which
+    holds up those before it. Where nothing holds it back, or with no time between the readings:
+    fetch, 0.
     """
     wall = after.at - before.at
     if wall <= 0:
@@ -290,13 +292,15 @@ def bottleneck(
         return {"stage": "cpu", "share": _share(cpu)}
     busy = 1.0 - max(idle, polite) - blocked
     shares = {
-        "fetch": busy if max(idle, polite) < IDLE_ENOUGH else 0.0,
-        "parse": blocked - commit,
         "commit": commit,
+        "parse": blocked - commit,
+        "fetch": busy if max(idle, polite) < IDLE_ENOUGH else 0.0,
         "politeness": polite,
         "cpu": cpu,
     }
     stage = max(shares, key=lambda name: shares[name])
+    if shares[stage] <= 0:
+        stage = "fetch"
     return {"stage": stage, "share": _share(shares[stage])}
 
 
@@ -307,7 +311,7 @@ def _share(value: float) -> float:
 class RecentReadings:
     """The last `seconds` of readings, for a verdict about now instead of about the whole run.
 
-    Filled and asked by one thread (the observer).
+    Not synchronised: filled and asked by whoever takes a snapshot, under that owner's lock.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -315,7 +319,12 @@ class RecentReadings:
         self._readings: deque[Reading] = deque()
 
     def add(self, reading: Reading) -> None:
-        """Take a reading and forget those that left the window (one is kept at its edge)."""
+        """Take a reading and forget those that left the window (one is kept at its edge).
+
+        A reading older than the last, taken by a thread that was overtaken, is passed over.
+        """
+        if self._readings and reading.at < self._readings[-1].at:
+            return
         self._readings.append(reading)
         while len(self._readings) > 2 and self._readings[1].at <= reading.at - self._seconds:
             self._readings.popleft()
