@@ -177,6 +177,7 @@ def verdict(**window: float) -> tuple[str, float]:
         parse_blocked=1.0 + window.get("parse_blocked", 0.0),
         commit_blocked=window.get("commit_blocked", 0.0),
         commit_busy=window.get("commit_busy", 0.0),
+        parse_busy=window.get("parse_busy", 0.0),
     )
     found = bottleneck(before, after, fetch_workers=10, parse_workers=2)
     return found["stage"], found["share"]
@@ -211,6 +212,10 @@ class TestBottleneck:
 
     def test_a_slow_parser_is_to_blame_while_commit_idles(self) -> None:
         assert verdict(parse_blocked=85.0, commit_busy=0.2, starved=5.0) == ("parse", 0.85)
+
+    def test_parsers_at_work_without_a_break_are_to_blame_where_no_url_is_left(self) -> None:
+        assert verdict(parse_busy=19.0, starved=95.0, cpu=1.0) == ("parse", 0.95)
+        assert verdict(parse_busy=17.0, starved=95.0, cpu=1.0) == ("cpu", 0.1)
 
     def test_workers_idle_for_a_limit_of_the_users_are_no_busy_fetchers(self) -> None:
         assert verdict(starved=90.0, cpu=2.0) == ("cpu", 0.2)

@@ -40,6 +40,9 @@ class Crawl:
         self.busy = 0.0
         self.counts = Counts()
         self.inbox: MeteredQueue[int] = MeteredQueue(4, self.clock)
+        self.fetched: MeteredQueue[int] = MeteredQueue(4, self.clock)
+        for _ in range(PARSERS):
+            self.fetched.meter.starved.enter(self.clock.monotonic())
         scheduler = SimpleNamespace(
             live=lambda: dict(self.live),
             waited=lambda: dict(self.waited),
@@ -56,7 +59,7 @@ class Crawl:
             scheduler=scheduler,
             committer=committer,
             frontier=SimpleNamespace(counts=lambda: self.counts),
-            fetched=MeteredQueue(4, self.clock),
+            fetched=self.fetched,
             inbox=self.inbox,
         )
         config = Config(fetch=FetchConfig(workers=FETCHERS), parse=ParseConfig(workers=PARSERS))
@@ -156,6 +159,12 @@ class TestVerdict:
     def test_a_slow_parser(self, crawl: Crawl) -> None:
         crawl.pass_seconds(12, credit=8.0, busy=0.01)
         assert self.verdict(crawl) == ("parse", 0.8)
+
+    def test_a_slow_parser_that_holds_the_only_urls(self, crawl: Crawl) -> None:
+        for _ in range(PARSERS):
+            crawl.fetched.meter.starved.leave(crawl.clock.monotonic())
+        crawl.pass_seconds(12, links=9.5, politeness=0.5)
+        assert self.verdict(crawl) == ("parse", 1.0)
 
     def test_a_gateway_that_is_full_is_politeness_too(self, crawl: Crawl) -> None:
         crawl.pass_seconds(12, route=9.0)

@@ -119,6 +119,7 @@ class Host:
         "loaded",
         "lookup",
         "more",
+        "offering",
         "origins",
         "pages",
         "pause",
@@ -161,6 +162,7 @@ class Host:
         self.counted: int | None = None
         self.empty_handed: int | None = None
         self.hungry = False  # has exchanges under way and nothing further to lease
+        self.offering = False  # has something to lease, whether its gate lets it or not
         self.more = False  # the frontier has further entries that could be taken now
         self.best_cold = LOWEST  # the best priority among those
         self.wanted = False  # a refill was asked for and not given yet

@@ -32,7 +32,7 @@ from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.signals import Signal, rule_of
 
 # Waits that time alone may end: a host becomes due, or the gateway's quota is renewed.
-_BY_TIME = frozenset({"politeness", "kept", "pages", "held"})
+_BY_TIME = frozenset({"politeness", "kept", "links", "pages", "held"})
 
 
 class Scheduler:
@@ -458,7 +458,7 @@ class Scheduler:
     def waited(self) -> dict[str, float]:
         """Seconds workers have waited: for a ready host, a credit, or room for a body."""
         with self._lock:
-            return dict(self._waiters.waited)
+            return self._waiters.waited(self._clock.monotonic())
 
     @property
     def usual_seconds(self) -> float:
@@ -506,7 +506,7 @@ class Scheduler:
             return None, "route"
         host = self._take_first(now)
         if host is None:
-            return None, "pages" if self._capped else "politeness"
+            return None, self._why_none()
         if self._standings.keeps(host, self._at_work - self._exchanging):
             self._standings.place(host, now)
             host = self._take_first(now, empty_handed=True)
@@ -529,6 +529,16 @@ class Scheduler:
         self._want(host)
         self._standings.place(host, now)
         return lease, ""
+
+    def _why_none(self) -> str:
+        """What no ready host is for."""
+        if self._capped:
+            return "pages"
+        # No host has a URL, and results are on their way that may bring some: that is not the
+        # hosts' doing.
+        if not self._standings.offering and len(self._leases) > self._exchanging:
+            return "links"
+        return "politeness"
 
     def _admit(self, lease: Lease, now: float) -> None:
         """Let the next request of the lease's host, which is ready, through its gate."""

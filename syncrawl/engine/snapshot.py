@@ -22,9 +22,10 @@ from syncrawl.observe import report as reports
 from syncrawl.observe.metrics import Reading, RecentReadings, bottleneck, growth
 
 # What idle fetch workers wait for, by what it is put down to: limits that others set us (a host's,
-# a gateway's), and those with the limits that the user has set.
+# a gateway's), and those with what our own later stages and the limits that the user has set hold
+# back.
 _POLITE = ("politeness", "kept", "route", "held")
-_STARVED = (*_POLITE, "pages")
+_STARVED = (*_POLITE, "links", "pages")
 
 
 class Pressure:
@@ -169,13 +170,16 @@ class Pressure:
         counts = rooms.frontier.counts()
         now = self._clock.monotonic()
         polite = sum(waited[name] for name in _POLITE)
+        commit_blocked = rooms.inbox.snapshot()["blocked_put_seconds"]
+        idle_parsers = rooms.fetched.snapshot()["starved_get_seconds"] + commit_blocked
         return Reading(
             at=now,
             cpu=time.process_time(),
             polite=polite,
             starved=sum(waited[name] for name in _STARVED),
             parse_blocked=waited["credit"] + waited["bytes"],
-            commit_blocked=rooms.inbox.snapshot()["blocked_put_seconds"],
+            parse_busy=self._config.parse.threads * (now - self._started) - idle_parsers,
+            commit_blocked=commit_blocked,
             commit_busy=rooms.committer.busy_until(now),
             found=counts.seen,
             finished=counts.seen - counts.unfinished,

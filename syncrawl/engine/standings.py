@@ -57,6 +57,8 @@ class Standings:
         self._empty_handed: dict[int, int] = {}
         # Hosts with exchanges under way and nothing further to lease.
         self.hungry = 0
+        # Hosts with something to lease, whether their gates let it now or not.
+        self.offering = 0
 
     def share(self, workers: int) -> None:
         """So many may be at work at once: what doubted, untried and greedy hosts get of them."""
@@ -94,6 +96,9 @@ class Standings:
                 gate.queue.pop(host, None)
         if host.loaded and not (host.leases or host.jobs or host.more or host.depth):
             host.loaded = False
+        if offers != host.offering:
+            host.offering = offers
+            self.offering += 1 if offers else -1
         hungry = bool(host.leases) and not offers and not host.capped
         if hungry != host.hungry:
             host.hungry = hungry

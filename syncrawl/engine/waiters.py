@@ -10,9 +10,10 @@ import threading
 from syncrawl.clock import Clock
 
 # What a worker may wait for: a ready host, a host that holds no thread yet (the last workers are
-# kept for those), a page that max_pages still grants, room in the `fetched` queue, room for
-# a body, room at the proxy or gateway, the end of a gateway's exhausted quota.
-REASONS = ("politeness", "kept", "pages", "credit", "bytes", "route", "held")
+# kept for those), URLs that results on their way through parse and commit may bring, a page that
+# max_pages still grants, room in the `fetched` queue, room for a body, room at the proxy or
+# gateway, the end of a gateway's exhausted quota.
+REASONS = ("politeness", "kept", "links", "pages", "credit", "bytes", "route", "held")
 
 
 class Waiters:
@@ -28,14 +29,22 @@ class Waiters:
         self._watch = threading.Condition(lock)
         self._followers = 0
         self._watcher_due: float | None = None
-        # How many wait now, and seconds that workers have waited, by what for.
+        # How many wait now, by what for.
         self.waiting = dict.fromkeys(REASONS, 0)
-        self.waited = dict.fromkeys(REASONS, 0.0)
+        # Seconds that workers have waited until _counted_at, by what for; how many wait, and what
+        # the last that looked found lacking: the others, were they to look, would find the same.
+        self._sums = dict.fromkeys(REASONS, 0.0)
+        self._asleep = 0
+        self._lacking = REASONS[0]
+        self._counted_at = 0.0
 
     def sleep(self, now: float, reason: str, due: float | None) -> None:
         """Wait for a change, or until `due` where nobody watches the clock yet."""
         self._hurry(due)
         self.waiting[reason] += 1
+        self._count(now)
+        self._asleep += 1
+        self._lacking = reason
         if due is not None and self._watcher_due is None:
             self._watcher_due = due
             self._clock.wait(self._watch, max(0.0, due - now))
@@ -45,7 +54,13 @@ class Waiters:
             self._clock.wait(self._follow, None)
             self._followers -= 1
         self.waiting[reason] -= 1
-        self.waited[reason] += self._clock.monotonic() - now
+        self._count(self._clock.monotonic())
+        self._asleep -= 1
+
+    def waited(self, now: float) -> dict[str, float]:
+        """Seconds that workers have waited until `now`, by what for, waits under way included."""
+        self._count(now)
+        return dict(self._sums)
 
     def wake(self, *, ready: bool, due: float | None) -> None:
         """Call one waiter where something is ready, and have `due` watched."""
@@ -62,6 +77,10 @@ class Waiters:
         """Everybody comes back; there is nothing to wait for any more."""
         self._follow.notify_all()
         self._watch.notify_all()
+
+    def _count(self, now: float) -> None:
+        self._sums[self._lacking] += self._asleep * (now - self._counted_at)
+        self._counted_at = now
 
     def _hurry(self, due: float | None) -> None:
         """Have the watcher look again where the next event is nearer than it knows."""

@@ -237,11 +237,11 @@ class Reading:
     """Running totals at one instant, in seconds; the difference of two is a window.
 
     `at` is the clock's, `cpu` the process's CPU time. The rest are sums over threads:
-    `polite`, fetch workers idle because no host was ready while URLs were pending;
+    `polite`, fetch workers idle because no host was ready and none was about to get URLs;
     `starved`, fetch workers idle for any cause (`polite` included); `parse_blocked`, fetch
-    workers held up by the parse stage; `commit_blocked`, parse workers held up by commit;
-    `commit_busy`, the commit thread at work. `found` and `finished` count URLs: accepted by
-    the frontier, and at their end.
+    workers held up by the parse stage; `parse_busy`, parse workers at work; `commit_blocked`,
+    parse workers held up by commit; `commit_busy`, the commit thread at work. `found` and
+    `finished` count URLs: accepted by the frontier, and at their end.
     """
 
     at: float
@@ -249,6 +249,7 @@ class Reading:
     polite: float = 0.0
     starved: float = 0.0
     parse_blocked: float = 0.0
+    parse_busy: float = 0.0
     commit_blocked: float = 0.0
     commit_busy: float = 0.0
     found: int = 0
@@ -267,8 +268,10 @@ def bottleneck(
     - commit: the parse workers' time spent on a full queue before commit; or the commit thread's
       own time, where it was hardly ever idle: a store that hangs takes all of it at once.
     - parse: the fetch workers' time spent on a full queue before parse, less commit's
-      share, because a stuck commit holds up parse and through it fetch.
-    - politeness: the fetch workers' time without a ready host though URLs were pending.
+      share, because a stuck commit holds up parse and through it fetch; or the parse workers'
+      own time, where they were hardly ever idle: what they take long for may be the only URLs.
+    - politeness: the fetch workers' time without a ready host, but for what they wait for links
+      that are being parsed or committed.
     - fetch: the fetch workers' time in exchanges; it counts only where hardly any of it (a
       tenth) was idle, since idle workers prove that more workers would not help.
     The largest share is the answer; of equal ones, that of the stage nearer to the end, which
@@ -284,6 +287,7 @@ def bottleneck(
     at_work = (after.commit_busy - before.commit_busy) / wall
     if at_work > 1.0 - IDLE_ENOUGH:
         commit = max(commit, at_work)
+    parsing = (after.parse_busy - before.parse_busy) / parse_time
     blocked = (after.parse_blocked - before.parse_blocked) / fetch_time
     idle = (after.starved - before.starved) / fetch_time
     polite = (after.polite - before.polite) / fetch_time
@@ -293,7 +297,7 @@ def bottleneck(
     busy = 1.0 - max(idle, polite) - blocked
     shares = {
         "commit": commit,
-        "parse": blocked - commit,
+        "parse": max(blocked - commit, parsing if parsing > 1.0 - IDLE_ENOUGH else 0.0),
         "fetch": busy if max(idle, polite) < IDLE_ENOUGH else 0.0,
         "politeness": polite,
         "cpu": cpu,

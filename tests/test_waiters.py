@@ -1,0 +1,61 @@
+"""What idle fetch workers wait for, told while they wait."""
+
+from __future__ import annotations
+
+import threading
+
+from syncrawl.engine.waiters import Waiters
+
+STUCK_SECONDS = 10.0
+
+
+class Clock:
+    """Time moved by hand, which wakes nobody: these waiters wait for news, not for an instant."""
+
+    now = 100.0
+
+    def __init__(self) -> None:
+        self.asleep = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    wall = monotonic
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        self.asleep.release()
+        condition.wait(STUCK_SECONDS)
+
+
+def test_waits_under_way_count_for_what_was_found_lacking_last() -> None:
+    clock, lock = Clock(), threading.Lock()
+    waiters = Waiters(lock, clock)
+    threads: list[threading.Thread] = []
+
+    def sleep(reason: str) -> None:
+        def body() -> None:
+            with lock:
+                waiters.sleep(clock.monotonic(), reason, None)
+
+        threads.append(threading.Thread(target=body, daemon=True))
+        threads[-1].start()
+        assert clock.asleep.acquire(timeout=STUCK_SECONDS)
+
+    def waited() -> dict[str, float]:
+        with lock:
+            told = waiters.waited(clock.monotonic())
+        return {reason: seconds for reason, seconds in told.items() if seconds}
+
+    sleep("politeness")
+    clock.now += 30.0
+    assert waited() == {"politeness": 30.0}
+    # The queues fill: the first, were it to look, would find the same.
+    sleep("credit")
+    clock.now += 10.0
+    assert waited() == {"politeness": 30.0, "credit": 20.0}
+    with lock:
+        waiters.release_all()
+    for thread in threads:
+        thread.join(STUCK_SECONDS)
+    clock.now += 50.0
+    assert waited() == {"politeness": 30.0, "credit": 20.0}
