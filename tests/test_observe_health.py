@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from syncrawl.engine.ledger import HostTotals
 from syncrawl.limits.health import condition, letter_of, moved, remembered
 from syncrawl.limits.signals import RULES
+from syncrawl.observe.report import standing
 
 
 def after(*outcomes: str, start: HostTotals | None = None) -> HostTotals:
@@ -66,6 +67,23 @@ def test_condition_in_a_word(outcome: str, word: str) -> None:
     # A quarter of the last twenty is enough, less is not.
     assert condition(after(*["2xx"] * 15, *[outcome] * 5).recent) == word
     assert condition(after(*["2xx"] * 16, *[outcome] * 4).recent) == "ok"
+
+
+@pytest.mark.parametrize("letter", "btufs")
+def test_one_or_two_say_nothing_of_a_host_however_few_it_gave(letter: str) -> None:
+    assert condition(letter + "ggg") == "ok"
+    assert condition(letter * 2) == "ok"
+    # Three do, while they are a quarter of what is known.
+    assert condition(letter * 3) != "ok"
+    assert condition(letter * 3 + "g" * 9) != "ok"
+    assert condition(letter * 3 + "g" * 10) == "ok"
+
+
+def test_slow_answers_never_read_as_turning_against_us() -> None:
+    for bad in range(21):
+        word = condition("s" * bad + "g" * (20 - bad), risen=True)
+        assert standing({"condition": word, "paused_until": None}, 0.0) == "slow"
+    assert condition("bb" + "s" * 18) == "slow"
 
 
 def test_of_several_the_gravest_counts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from syncrawl.engine.waiters import Waiters
+from tests.test_scheduler import Bench, config
 
 STUCK_SECONDS = 10.0
 
@@ -59,3 +60,22 @@ def test_waits_under_way_count_for_what_was_found_lacking_last() -> None:
         thread.join(STUCK_SECONDS)
     clock.now += 50.0
     assert waited() == {"politeness": 30.0, "credit": 20.0}
+
+
+def test_a_host_that_is_full_is_waited_for_and_a_result_on_its_way_is_not_the_hosts_doing() -> None:
+    bench = Bench(config(start=1, ceiling=1))
+    bench.offer("a", 2)
+    lease = bench.take()
+    assert bench.lease() is None
+    bench.clock.advance(3.0)
+    assert bench.scheduler.waited()["politeness"] == 3.0
+    bench.finish(lease)
+    last = bench.take()
+    bench.scheduler.release(last, "2xx")
+    # Its page may bring links, and is with parse and commit.
+    before = bench.scheduler.waited()
+    assert bench.lease() is None
+    bench.clock.advance(1.0)
+    after = bench.scheduler.waited()
+    assert after["politeness"] == before["politeness"]
+    assert after["links"] > 0

@@ -14,9 +14,11 @@ _WORTH = {GOOD: 1.0, SLOW: 0.5, FAILING: 0.25, UNREACHED: 0.25, THROTTLED: 0.0, 
 # many refusals spoil it.
 _UP = 0.12
 _DOWN = 0.2
-# Outcomes that are remembered one by one, and the share of them that makes a condition.
+# Outcomes that are remembered one by one; the share of them that makes a condition, and how many
+# there must be of a kind at least: one 403 among a host's first four answers says nothing of it.
 _RECENT = 20
 _SHARE = 0.25
+_SEVERAL = 3
 _CONDITIONS = {
     BLOCKING: "blocking",
     THROTTLED: "throttled",
@@ -56,10 +58,11 @@ def remembered(recent: str, letter: str) -> str:
 def condition(recent: str, *, risen: bool = False) -> str:
     """In a word: "ok", "slow", "throttled", "blocking", "failing" or "unreachable".
 
-    `risen` tells that the host's latency has; see LatencyWatch. The gravest that a quarter of
-    the last outcomes speak of counts.
+    The gravest counts that at least three of the last 20 outcomes speak of, and at least a quarter
+    of as many as there are. `risen` tells that the host's latency has (see LatencyWatch), which is
+    "slow" and never graver.
     """
     for letter, name in _CONDITIONS.items():
-        if recent.count(letter) >= max(1.0, _SHARE * len(recent)):
+        if recent.count(letter) >= max(_SEVERAL, _SHARE * len(recent)):
             return name
     return "slow" if risen else "ok"
