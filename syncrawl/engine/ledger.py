@@ -27,9 +27,11 @@ class Totals(msgspec.Struct):
     wire_bytes: int = 0
     retries: int = 0
     duplicates: int = 0
-    # URLs tried for the first time, and retries that cost the budget; see RetryBudget.
+    # URLs tried for the first time, retries that cost the budget, and retries that it had no room
+    # for; see RetryBudget.
     first_attempts: int = 0
     spent: int = 0
+    unaffordable: int = 0
     outcomes: dict[str, int] = {}
     refused: dict[str, int] = {}
     dropped: dict[str, int] = {}
@@ -48,6 +50,7 @@ class Totals(msgspec.Struct):
             "wire_bytes": self.wire_bytes,
             "retries": self.retries,
             "duplicates": self.duplicates,
+            "unaffordable": self.unaffordable,
         }
 
     def groups(self) -> dict[str, dict[str, int]]:
@@ -130,12 +133,17 @@ class Ledger:
             totals.first_attempts += 1
 
     def spend_retry(self, key: str) -> bool:
-        """Take one retry out of host `key`'s budget, over the life of the state."""
+        """Take one retry out of host `key`'s budget, over the life of the state.
+
+        False, and counted, where there is no room for it.
+        """
         host, life = self.host(key), self.life
         budget = RetryBudget(
             self._ratio, host.first_attempts, host.spent, life.first_attempts, life.spent
         )
         if not budget.spend():
+            for totals in self.each():
+                totals.unaffordable += 1
             return False
         host.spent += 1
         for totals in self.each():

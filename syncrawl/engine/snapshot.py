@@ -74,7 +74,7 @@ class Pressure:
             urls=self._urls(running=exit_code is None),
             hosts=hosts,
             hosts_omitted=omitted,
-            stages=self._stages(run_groups),
+            stages=self._stages(run, run_groups),
             bottleneck=self._bottleneck(),
             frontier=self._growth(),
             updated_at=self._clock.wall(),
@@ -144,7 +144,7 @@ class Pressure:
             return now.verdict
         return condition(recent, risen=now.risen if now else False)
 
-    def _stages(self, groups: dict[str, dict[str, int]]) -> dict[str, Any]:
+    def _stages(self, run: dict[str, Any], groups: dict[str, dict[str, int]]) -> dict[str, Any]:
         rooms = self._rooms
         waited = rooms.scheduler.waited()
         blocked = round(waited["credit"] + waited["bytes"], 6)
@@ -153,8 +153,9 @@ class Pressure:
             "oldest_age": round(rooms.scheduler.oldest_lease_age(), 6),
             "blocked_put_seconds": 0.0,
             "starved_get_seconds": round(sum(waited[name] for name in _STARVED), 6),
-            # What there was no room for, before it cost a fetch.
-            "rejected": groups["dropped"].get(SHED, 0),
+            # What there was no room for, before it cost a fetch: URLs, and retries beyond the
+            # budget.
+            "rejected": groups["dropped"].get(SHED, 0) + run["unaffordable"],
         }
         # A fetch worker is held back before it fetches: by the credit it does not get.
         parse = {
