@@ -156,7 +156,7 @@ class StubCrawl:
     def hung(self) -> list[str]:
         return self.busy
 
-    def snapshot(self) -> Mapping[str, Any]:
+    def snapshot(self, *, most_hosts: int) -> Mapping[str, Any]:
         return self.data("running", None)
 
     @staticmethod

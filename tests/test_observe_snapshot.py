@@ -5,6 +5,7 @@ The parts that are counted by others are stood in for; the clock moves only when
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,7 @@ class Crawl:
         self.clock = FakeClock()
         self.ledger = Ledger(0.1)
         self.live: dict[str, LiveHost] = {}
+        self.asked: list[str] = []
         self.pending: dict[str, int] = {}
         self.waited = dict.fromkeys(REASONS, 0.0)
         self.busy = 0.0
@@ -44,7 +46,8 @@ class Crawl:
         for _ in range(PARSERS):
             self.fetched.meter.starved.enter(self.clock.monotonic())
         scheduler = SimpleNamespace(
-            live=lambda: dict(self.live),
+            live=self.told_live,
+            loads=lambda: {key: (one.in_flight, one.requests) for key, one in self.live.items()},
             waited=lambda: dict(self.waited),
             oldest_lease_age=lambda: 2.5,
             requests=0,
@@ -64,6 +67,10 @@ class Crawl:
         )
         config = Config(fetch=FetchConfig(workers=FETCHERS), parse=ParseConfig(workers=PARSERS))
         self.pressure = Pressure(config, rooms, self.clock)
+
+    def told_live(self, keys: Sequence[str]) -> dict[str, LiveHost]:
+        self.asked = list(keys)
+        return {key: self.live[key] for key in keys if key in self.live}
 
     def look(self, most_hosts: int = 0) -> dict[str, Any]:
         return self.pressure.snapshot("running", None, "", most_hosts=most_hosts)
@@ -99,6 +106,7 @@ class TestHosts:
         data = many.look(6)
         assert data["hosts"].keys() == {"h3", "new", "h7", "h8", "h49", "h48"}
         assert data["hosts_omitted"] == 45
+        assert len(many.asked) == 6, "no others are looked at"
 
     @pytest.mark.parametrize("most", [0, 51, 1000])
     def test_all_of_them_where_there_is_room(self, many: Crawl, most: int) -> None:

@@ -161,6 +161,16 @@ def keys_of(leases: Iterable[Lease]) -> list[str]:
     return [lease.host.key for lease in leases]
 
 
+def test_live_figures_are_of_the_hosts_asked_for_that_it_knows() -> None:
+    bench = Bench()
+    bench.offer("a", 1)
+    bench.offer("b", 1)
+    assert bench.scheduler.live(["b", "never offered"]).keys() == {"b"}
+    assert bench.scheduler.live().keys() == {"a", "b"}
+    bench.take()
+    assert bench.scheduler.loads() == {"a": (1, 1), "b": (0, 0)}
+
+
 # -- order, and who blocks whom ---------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ class RunningCrawl(Protocol):
 
     def reload(self) -> None: ...
 
-    def snapshot(self) -> Mapping[str, Any]: ...
+    def snapshot(self, *, most_hosts: int) -> Mapping[str, Any]: ...
 
     def hung(self) -> list[str]: ...
 
@@ -94,7 +94,7 @@ def crawl_through(
     reread: Callable[[], Config] | None = None,
 ) -> int:
     """Build the crawl, show it while it runs, sum it up; returns the exit code."""
-    from syncrawl.observe.progress import choose_mode, start_progress
+    from syncrawl.observe.progress import MOST_HOSTS, choose_mode, start_progress
     from syncrawl.observe.report import summary
 
     # Made here, so that it has seen some of the machine's load when the crawl starts.
@@ -110,7 +110,7 @@ def crawl_through(
         say("stopped before the start")
         return EXIT_SIGNAL
     view = start_progress(
-        crawl.snapshot,
+        lambda: crawl.snapshot(most_hosts=MOST_HOSTS),
         mode=mode,
         stream=sys.stderr,
         max_pages=config.crawl.max_pages,

@@ -395,8 +395,9 @@ class Committer:
             self._ledger.life.requests = self._requests_before + requests
             for key in hosts:
                 host = self._ledger.host(key)
-                host.paused_until = live[key].paused_until
-                host.requests = live[key].requests
+                if key in live:  # not one whose URLs all ended before they were offered
+                    host.paused_until = live[key].paused_until
+                    host.requests = live[key].requests
                 batch.notes[HOST + key] = msgspec.msgpack.encode(host)
             batch.notes[LIFE] = msgspec.msgpack.encode(self._ledger.life)
         if bodies:

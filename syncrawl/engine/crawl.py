@@ -92,11 +92,10 @@ class Crawl:
         """Read scope.deny_hosts again and drop what it names now. Safe in a signal handler."""
         self._reload = True
 
-    def snapshot(self) -> dict[str, Any]:
-        """The state of things in the shape of report.json."""
-        return self._look(0)
-
-    def _look(self, most_hosts: int) -> dict[str, Any]:
+    def snapshot(self, *, most_hosts: int = 0) -> dict[str, Any]:
+        """The state of things in the shape of report.json, with the `most_hosts` busiest hosts
+        (0 = all).
+        """
         pressure, guard = self._pressure, self._guard
         if pressure is None:
             return reports.empty()
@@ -152,7 +151,7 @@ class Crawl:
         self._pressure = Pressure(config, rooms, self._clock)
         observer = Observer(
             state_dir / reports.STATUS_FILE,
-            lambda: self._look(_MOST_HOSTS),
+            lambda: self.snapshot(most_hosts=_MOST_HOSTS),
             clock=self._clock,
             log=self._log,
         )
@@ -184,7 +183,7 @@ class Crawl:
         listen = self._config.metrics.listen
         if not listen:
             return None
-        exporter = Exporter(listen, lambda: self._look(MOST_HOSTS), log=self._log)
+        exporter = Exporter(listen, lambda: self.snapshot(most_hosts=MOST_HOSTS), log=self._log)
         exporter.start()
         return exporter
 

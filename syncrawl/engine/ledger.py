@@ -185,13 +185,22 @@ class Ledger:
         """Life and run, for an update made to both (call with the lock held)."""
         return self.life, self.run
 
-    def snapshot(self) -> dict[str, Any]:
-        """A consistent copy for the report."""
+    def requests_by_host(self) -> dict[str, int]:
+        """Requests to each host, as of about now: for choosing whom a snapshot tells of."""
         with self.lock:
+            hosts = tuple(self.hosts.items())
+        return {key: host.requests for key, host in hosts}
+
+    def snapshot(self, keys: Iterable[str] | None = None) -> dict[str, Any]:
+        """A consistent copy for the report: with the hosts `keys`, or all; unknown ones are left
+        out.
+        """
+        with self.lock:
+            chosen = self.hosts if keys is None else [key for key in keys if key in self.hosts]
             return {
                 "life": (self.life.numbers(), self.life.groups()),
                 "run": (self.run.numbers(), self.run.groups()),
-                "hosts": {key: host.copied() for key, host in tuple(self.hosts.items())},
+                "hosts": {key: self.hosts[key].copied() for key in tuple(chosen)},
             }
 
     def __repr__(self) -> str:

@@ -479,11 +479,18 @@ class Scheduler:
         return self._requests
 
     def live(self, keys: Iterable[str] | None = None) -> dict[str, LiveHost]:
-        """What is true of hosts right now: of `keys`, or of all."""
+        """What is true of hosts right now: of `keys`, or of all; unknown ones are left out."""
         with self._lock:
             now, wall = self._clock.monotonic(), self._clock.wall()
-            chosen = self._hosts if keys is None else {key: self._hosts[key] for key in keys}
-            return {key: LiveHost.of(host, now, wall) for key, host in chosen.items()}
+            chosen = self._hosts if keys is None else [key for key in keys if key in self._hosts]
+            return {key: LiveHost.of(self._hosts[key], now, wall) for key in chosen}
+
+    def loads(self) -> dict[str, tuple[int, int]]:
+        """In flight and requests of each host, as of about now: see Ledger.requests_by_host."""
+        with self._lock:
+            hosts = tuple(self._hosts.items())
+        # Read after the lock is let go: whole numbers, each as of a moment ago at most.
+        return {key: (host.in_flight, host.requests) for key, host in hosts}
 
     @property
     def _at_work(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from syncrawl.clock import Clock
@@ -53,13 +53,13 @@ class Pressure:
     ) -> dict[str, Any]:
         """The report's dictionary, with the `most_hosts` busiest hosts (0 = all)."""
         rooms = self._rooms
-        counted = rooms.ledger.snapshot()
+        chosen, omitted = self._chosen(most_hosts)
+        counted = rooms.ledger.snapshot(chosen)
         life, life_groups = counted["life"]
         run, run_groups = counted["run"]
         end = self._last.at if self._last is not None else self._clock.monotonic()
         run["seconds"] = round(end - self._started, 3)
         life["seconds"] = round(self._seconds_before + end - self._started, 3)
-        hosts, omitted = self._hosts(counted["hosts"], run["seconds"], most_hosts)
         requests = rooms.scheduler.requests
         life["requests"] += requests - run["requests"]
         run["requests"] = requests
@@ -72,7 +72,7 @@ class Pressure:
             groups=life_groups,
             run_groups=run_groups,
             urls=self._urls(running=exit_code is None),
-            hosts=hosts,
+            hosts=self._hosts(counted["hosts"], run["seconds"], chosen),
             hosts_omitted=omitted,
             stages=self._stages(run, run_groups),
             bottleneck=self._bottleneck(),
@@ -96,23 +96,30 @@ class Pressure:
             "dropped": sum(counts.dropped.values()),
         }
 
-    def _hosts(
-        self, counted: dict[str, dict[str, Any]], seconds: float, most: int
-    ) -> tuple[dict[str, Any], int]:
-        """The hosts to tell of, and how many there are beside them."""
-        live = self._rooms.scheduler.live()
+    def _chosen(self, most: int) -> tuple[Sequence[str], int]:
+        """The hosts to tell of, and how many there are beside them.
+
+        Chosen by a few numbers, before anything is put together: of 10,000 hosts, status.json
+        wants a tenth, and a live view a handful twice a second.
+        """
+        counted = self._rooms.ledger.requests_by_host()
+        loads = self._rooms.scheduler.loads()
         pending = self._rooms.committer.pending
-        known = counted.keys() | live.keys()
+        known = counted.keys() | loads.keys()
 
         def busy(key: str) -> tuple[int, int, int]:
-            now = live.get(key)
-            requests = now.requests if now else counted[key]["requests"]
-            return (now.in_flight if now else 0, pending.get(key, 0), requests)
+            in_flight, requests = loads.get(key) or (0, counted[key])
+            return (in_flight, pending.get(key, 0), requests)
 
-        # Chosen before they are put together: of 10,000 hosts, status.json wants a tenth.
-        chosen: Iterable[str] = known
-        if 0 < most < len(known):
-            chosen = heapq.nlargest(most, known, key=busy)
+        if not 0 < most < len(known):
+            return list(known), 0
+        return heapq.nlargest(most, known, key=busy), len(known) - most
+
+    def _hosts(
+        self, counted: dict[str, dict[str, Any]], seconds: float, chosen: Sequence[str]
+    ) -> dict[str, Any]:
+        live = self._rooms.scheduler.live(chosen)
+        pending = self._rooms.committer.pending
         hosts: dict[str, Any] = {}
         for key in chosen:
             sums = counted.get(key, {})
@@ -136,7 +143,7 @@ class Pressure:
                 "latency": round(now.latency, 4) if now and now.latency is not None else None,
                 "condition": self._condition(sums.get("recent", ""), now),
             }
-        return hosts, len(known) - len(hosts)
+        return hosts
 
     @staticmethod
     def _condition(recent: str, now: LiveHost | None) -> str:

@@ -22,6 +22,8 @@ Mode = Literal["live", "plain", "off"]
 
 LIVE_INTERVAL = 0.5
 PLAIN_INTERVAL = 5.0
+# Hosts that a view has to look at in order to find the few slowest.
+MOST_HOSTS = 200
 # Log lines that wait for the live view; beyond it the oldest are dropped and counted, since a
 # worker that logs must never wait for a terminal.
 LOG_LINES = 1000
