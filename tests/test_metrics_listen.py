@@ -64,7 +64,12 @@ def some_report() -> dict[str, Any]:
         urls={"seen": 200, "pending": 110, "done": 80, "failed": 3, "dropped": 7},
         hosts={
             "a.example": {"in_flight": 2, "limit": 6.5, "paused_until": 1234.5, "health": 0.25}
-            | {"retry_share": 0.1, "pending": 9, "outcomes": {"throttled": 4}},
+            | {
+                "retry_share": 0.1,
+                "pending": 9,
+                "outcomes": {"throttled": 4},
+                "condition": "throttled",
+            },
             "b.example": {"paused_until": None},
         },
         hosts_omitted=17,
@@ -112,6 +117,8 @@ class TestFigures:
             ('host_retry_share{host="a.example"}', 0.1),
             ('host_health{host="a.example"}', 0.25),
             ('host_pending_urls{host="a.example"}', 9),
+            ('host_condition{condition="throttled",host="a.example"}', 1),
+            ('host_condition{condition="ok",host="b.example"}', 1),
             ('host_outcomes_total{class="throttled",host="a.example"}', 4),
             ("hosts_omitted", 17),
         ],

@@ -212,6 +212,9 @@ class RecordingLog(NullLog):
     def info(self, event: str, /, **values: Any) -> None:
         self.infos.append((event, values))
 
+    def named(self, event: str) -> list[dict[str, Any]]:
+        return [values for name, values in self.infos if name == event]
+
     def warning(self, event: str, /, **values: Any) -> None:
         self.warnings.append((event, values))
 
@@ -286,9 +289,13 @@ class TestObserver:
         data["run"]["pages"] = 640
         clock.advance(4.0)
         assert observer.step(last=True)
-        assert [event for event, _ in log.infos] == ["pressure"] * 3
-        assert [told["pages"] for _, told in log.infos] == [300, 600, 640]
-        assert [told["pages_per_second"] for _, told in log.infos] == [10.0] * 3
+        # The whole, the three stages, the one host.
+        assert len(log.infos) == 3 * 5
+        lines = log.named("pressure")
+        assert [told["pages"] for told in lines] == [300, 600, 640]
+        assert [told["pages_per_second"] for told in lines] == [10.0] * 3
+        assert [told["stage"] for told in log.named("pressure_stage")[:3]] == [*reports.STAGES]
+        assert [told["host"] for told in log.named("pressure_host")] == ["a.example"] * 3
         told = log.infos[0][1]
         assert told["bottleneck"] == "store, 83% of the time blocked"
         assert told["depths"].keys() == {"fetch", "parse", "commit"}
@@ -301,14 +308,14 @@ class TestObserver:
         for _ in range(6):
             clock.advance(10.0)
             observer.step()
-        assert len(log.infos) == 2
+        assert len(log.named("pressure")) == 2
 
     def test_a_full_disk_does_not_silence_the_log(self, tmp_path: Path) -> None:
         clock, log = FakeClock(), RecordingLog()
         observer = Observer(tmp_path / "no" / "s", some_report, clock=clock, log=log)
         clock.advance(30.0)
         assert not observer.step()
-        assert len(log.infos) == 1
+        assert len(log.named("pressure")) == 1
 
 
 def test_numbers_for_people() -> None:

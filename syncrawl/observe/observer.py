@@ -13,11 +13,16 @@ from typing import Any
 
 from syncrawl.clock import Clock
 from syncrawl.log import Log
-from syncrawl.observe.report import bottleneck_line, write_json
+from syncrawl.observe.report import bottleneck_line, slowest_hosts, write_json
 from syncrawl.observe.ticker import Ticker
 
 # Seconds between two lines of the log on how the crawl is doing.
 _LOG_EVERY = 30.0
+# What the log tells of a host.
+_OF_A_HOST = (
+    *("pending", "rate", "in_flight", "limit", "paused_until", "retry_share", "outcomes"),
+    *("health", "condition"),
+)
 
 
 class Observer:
@@ -83,7 +88,7 @@ class Observer:
         return True
 
     def _tell(self, data: Mapping[str, Any]) -> None:
-        """Log in one event what slows the crawl down and how it stands."""
+        """Log what slows the crawl down and how it stands: the whole, stages, slowest hosts."""
         run, growth = data["run"], data["frontier"]
         now, pages = self._clock.monotonic(), run["pages"]
         seconds, fresh = now - self._told_at, pages - self._told_pages
@@ -100,6 +105,11 @@ class Observer:
             duplicate_share=run["duplicate_share"],
             depths={name: stage["depth"] for name, stage in data["stages"].items()},
         )
+        for name, stage in data["stages"].items():
+            self._log.info("pressure_stage", stage=name, **stage)
+        for key, host in slowest_hosts(data["hosts"]):
+            told = {field: host[field] for field in _OF_A_HOST}
+            self._log.info("pressure_host", host=key, **told)
 
     def _loop(self) -> None:
         while self._ticker.tick():

@@ -221,7 +221,7 @@ def summary(data: Mapping[str, Any]) -> str:
     rows.append(["frontier", f"{growth['found']:.1f} URLs/s found, {growth['finished']:.1f} ended"])
     label, _, rest = bottleneck_line(data).partition(": ")
     rows.append([label, rest])
-    return "\n".join(columns(rows) + _slowest(data["hosts"]))
+    return "\n".join(columns(rows) + _stages(data["stages"]) + _slowest(data["hosts"]))
 
 
 # Conditions of hosts that could serve us and will not; "refusing" is the verdict on one given up.
@@ -262,10 +262,25 @@ def _retries(data: Mapping[str, Any]) -> str:
     return f", {retries:,} of them retries ({data['retry_share']:.1%})" if retries else ""
 
 
-def _by_reason(counts: Mapping[str, float]) -> str:
+def _by_reason(counts: Mapping[str, float], most: int = 8) -> str:
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    listed = ", ".join(f"{printable(name, 40)} {count:,}" for name, count in ordered[:8])
-    return listed + (f", and {len(ordered) - 8} more" if len(ordered) > 8 else "")
+    listed = ", ".join(f"{printable(name, 40)} {count:,}" for name, count in ordered[:most])
+    return listed + (f", and {len(ordered) - most} more" if len(ordered) > most else "")
+
+
+def _stages(stages: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    rows = [["stage", "waiting", "oldest", "blocked", "starved", "rejected"]]
+    for name, stage in stages.items():
+        seconds = ("oldest_age", "blocked_put_seconds", "starved_get_seconds")
+        rows.append(
+            [
+                printable(name, 20),
+                f"{stage['depth']:,}",
+                *(human_seconds(stage[field]) for field in seconds),
+                f"{stage['rejected']:,}",
+            ]
+        )
+    return ["", *columns(rows, right=frozenset(range(1, 6)))]
 
 
 def slowest_hosts(
@@ -283,7 +298,8 @@ def slowest_hosts(
 def _slowest(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if not hosts:
         return []
-    rows = [["slowest hosts", "pages", "pending", "rate", "limit", "peak", "health", "condition"]]
+    titles = ["slowest hosts", "pages", "pending", "rate", "in flight", "limit", "peak", "retries"]
+    rows = [[*titles, "health", "condition", "outcomes"]]
     for key, host in slowest_hosts(hosts):
         rows.append(
             [
@@ -291,13 +307,16 @@ def _slowest(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{host['pages']:,}",
                 f"{host['pending']:,}",
                 f"{host['rate']:.1f}/s",
+                f"{host['in_flight']:,}",
                 f"{host['limit']:g}",
                 f"{host['in_flight_peak']:,}",
+                f"{host['retry_share']:.1%}",
                 f"{host['health']:.0%}",
                 standing(host, time.time()),
+                _by_reason(host["outcomes"], 4),
             ]
         )
-    return ["", *columns(rows, right=frozenset(range(1, 7)))]
+    return ["", *columns(rows, right=frozenset(range(1, 9)))]
 
 
 def standing(host: Mapping[str, Any], now: float) -> str:
