@@ -117,12 +117,20 @@ class TestFiles:
         os.utime(tmp_path / reports.STATUS_FILE, (3000, 3000))
         assert (read_status(tmp_path) or {})["status"] == "running"
 
-    @pytest.mark.parametrize("content", ["", "{", "[1]", "null", '{"hosts": {"a": 1}, "run": 3}'])
+    @pytest.mark.parametrize(
+        "content",
+        [
+            *("", "{", "[1]", "null", '{"hosts": {"a": 1}, "run": 3}'),
+            '{"stages": {"fetch": 3, "parse": {"depth": 4}}}',
+            '{"stages": {"fetch": 3}, "hosts": {"a": {"pages": 1}}}',
+        ],
+    )
     def test_damaged_files_are_passed_over_or_filled(self, tmp_path: Path, content: str) -> None:
         (tmp_path / reports.STATUS_FILE).write_text(content)
         data = read_status(tmp_path)
         if data is not None:
             assert summary(data).startswith("status")
+            assert data["stages"].keys() == {"fetch", "parse", "commit"}
 
 
 class TestSummary:

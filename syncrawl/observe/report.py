@@ -197,6 +197,8 @@ def _filled(data: Mapping[str, Any]) -> dict[str, Any]:
     report["hosts"] = {
         key: _HOST | host for key, host in report["hosts"].items() if isinstance(host, dict)
     }
+    for name, stage in report["stages"].items():
+        report["stages"][name] = _STAGE | (stage if isinstance(stage, dict) else {})
     return report
 
 
