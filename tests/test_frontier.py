@@ -86,7 +86,7 @@ class TestDiskFrontier(DurableFrontierContract):
         monkeypatch.setattr(disk, "_KEEP_FRESH", 10)
         for number in range(5):
             frontier.commit(Batch(found=[entry(f"{number}-{n}") for n in range(9)]))
-        assert sum(len(bundle.entries or ()) for bundle in frontier._bundles.values()) == 9
+        assert sum(len(bundle.entries or ()) for bundle in frontier._marks.bundles.values()) == 9
         assert len(drain(frontier)) == 45
 
     def test_what_left_its_queue_is_let_go(self, frontier: DiskFrontier) -> None:
@@ -183,7 +183,7 @@ class Comparison(RuleBasedStateMachine):
         )
         self.memory.open()
         self.patches = [
-            mock.patch.object(disk, "_BUNDLE_SIZE", 3),
+            mock.patch.object(bundles, "_BUNDLE_SIZE", 3),
             mock.patch.object(disk, "_KEEP_FRESH", 5),
             mock.patch.object(load, "_MANY_ROWS", 2),
             mock.patch.object(load, "_LONG", 64),
@@ -221,7 +221,9 @@ class Comparison(RuleBasedStateMachine):
     def disk_entries(self) -> list[Entry]:
         """All that is unfinished on disk."""
         frontier = self.disk
-        rows = [(bundle, frontier._cache[bundle.row]) for bundle in frontier._bundles.values()]
+        rows = [
+            (bundle, frontier._cache[bundle.row]) for bundle in frontier._marks.bundles.values()
+        ]
         return [one for bundle, row in rows for one in bundle.unpack(row)]
 
     def _batches(self, found: list[Entry], ends: list[str], delay: int) -> tuple[Batch, Batch]:
@@ -307,7 +309,7 @@ class Comparison(RuleBasedStateMachine):
     def _shelved(self) -> set[int]:
         """What the durable one has put off; it knows rows where the reference knows entries."""
         frontier = self.disk
-        bundles = [one for one in frontier._bundles.values() if one.shelved]
+        bundles = [one for one in frontier._marks.bundles.values() if one.shelved]
         return {one.fp for b in bundles for one in b.unpack(frontier._cache[b.row])}
 
     @rule(below=st.integers(-1, 2), keep=st.integers(0, 12))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 
-from syncrawl.frontier.model import Entry
+from syncrawl.frontier.model import Entry, QueueOf, host_of
 from syncrawl.frontier.rows import decode_entries
 
+# A row is read and written as a whole; this keeps one near 64 KiB.
+_BUNDLE_SIZE = 256
 _NO_MARKS: frozenset[int] = frozenset()
 # A heap this long is cleared of bundles that have left it once they are more than the others.
 _LONG = 64
@@ -320,3 +322,30 @@ def _cleared(heap: _Heap) -> _Heap:
     there = list({item[2].id: item for item in heap if item[2].cold}.values())
     heapq.heapify(there)
     return there
+
+
+def pack(entries: Iterable[Entry], first: int, queue_of: QueueOf) -> list[Bundle]:
+    """Bundles, numbered from `first`, of entries of one origin, priority and due time each."""
+    groups: dict[tuple[str, int, float], list[Entry]] = {}
+    for entry in entries:
+        # origin_of(entry.request_url), without the calls: this runs for every link.
+        url = entry.target or entry.url
+        key = (url[: url.index("/", 8)], entry.priority, entry.due)
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [entry]
+        else:
+            group.append(entry)
+    bundles: list[Bundle] = []
+    for (_, priority, due), group in groups.items():
+        host = host_of(group[0].request_url)
+        queue = queue_of(host)
+        for start in range(0, len(group), _BUNDLE_SIZE):
+            part = group[start : start + _BUNDLE_SIZE]
+            id = first + len(bundles)
+            for index, entry in enumerate(part):
+                entry.bundle, entry.index = id, index
+            bundle = Bundle(id, queue, host, priority, due, len(part))
+            bundle.entries = part
+            bundles.append(bundle)
+    return bundles

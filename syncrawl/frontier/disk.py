@@ -12,17 +12,19 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from syncrawl.clock import Clock
 from syncrawl.frontier import reader
-from syncrawl.frontier.bundles import Bundle, QueueIndex
+from syncrawl.frontier.bundles import Bundle, QueueIndex, pack
 from syncrawl.frontier.bytesdisk import open_cache
+from syncrawl.frontier.depths import Depths
 from syncrawl.frontier.faults import damaged, translated
 from syncrawl.frontier.load import Loaded, load
-from syncrawl.frontier.model import Batch, Counts, Entry, QueueOf, host_of
+from syncrawl.frontier.marks import Marks, Settled
+from syncrawl.frontier.model import Batch, Counts, Entry, QueueOf
 from syncrawl.frontier.revive import Again, rows_of, split_ends
 from syncrawl.frontier.rows import (
     FORMAT,
@@ -33,24 +35,10 @@ from syncrawl.frontier.rows import (
 )
 from syncrawl.frontier.seen import SeenSet
 
-# A row is read and written as a whole; this keeps one near 64 KiB.
-_BUNDLE_SIZE = 256
 # Entries of fresh bundles kept in memory (about 0.5 KiB each) to save reading them back.
 _KEEP_FRESH = 20_000
 # Entries that one call hands out to be dropped.
 _MOST_SURPLUS = 10_000
-
-
-class _Settled(NamedTuple):
-    """What the ends of entries mean on disk.
-
-    `complete` bundles lose their row; `marks` has the indexes finished in each other one;
-    `stale` are the commits whose done-mark rows speak of complete bundles alone.
-    """
-
-    complete: list[Bundle]
-    marks: dict[int, set[int]]
-    stale: list[int]
 
 
 class DiskFrontier:
@@ -77,19 +65,14 @@ class DiskFrontier:
         self._track_depth = track_depth
         self._cache: Any = None
         self._index = QueueIndex()
-        self._bundles: dict[int, Bundle] = {}
-        # Commit -> how many live bundles its done-mark row still speaks of.
-        self._mark_rows: dict[int, int] = {}
+        self._marks = Marks({}, {})
         self._counts = Counts()
         self._note_keys: set[str] = set()
         # How many entries all bundles together keep in memory.
         self._fresh = 0
         self._next_bundle = 1
         self._next_commit = 1
-        # Only with track_depth: the smallest depth known for each unfinished URL, and the
-        # entries that a smaller one has to reach where they are.
-        self._depths: dict[int, int] = {}
-        self._taken: dict[int, Entry] = {}
+        self._depths = Depths({}) if track_depth else None
 
     # -- open and close ---------------------------------------------------------------
 
@@ -127,17 +110,17 @@ class DiskFrontier:
         with reader.StateReader(self._directory) as rows:
             loaded = load(rows, self._queue_of, track_depth=self._track_depth)
         self._counts = loaded.counts
-        self._bundles = loaded.bundles
-        self._mark_rows = loaded.mark_rows
-        self._depths = loaded.depths
+        self._marks = Marks(loaded.bundles, loaded.mark_rows)
+        if self._depths is not None:
+            self._depths = Depths(loaded.depths)
         self._note_keys = loaded.note_keys
         self._next_bundle = loaded.next_bundle
         self._next_commit = loaded.next_commit
         self.seen.load(loaded.seen)
         self._check_sums()
         wall = self._clock.wall()
-        for id in sorted(self._bundles):
-            self._index.add(self._bundles[id], wall=wall)
+        for id in sorted(self._marks.bundles):
+            self._index.add(self._marks.bundles[id], wall=wall)
         return loaded
 
     def _tidy(self, loaded: Loaded) -> None:
@@ -150,7 +133,7 @@ class DiskFrontier:
     def _check_sums(self) -> None:
         """Rows that vanished show in the sums, which a commit writes together with them."""
         counts = self._counts
-        stored = sum(bundle.open for bundle in self._bundles.values())
+        stored = sum(bundle.open for bundle in self._marks.bundles.values())
         if stored != counts.unfinished:
             raise damaged(
                 self._directory,
@@ -168,12 +151,12 @@ class DiskFrontier:
     def commit(self, batch: Batch) -> set[str]:
         gone = [end.entry for end in batch.finished]
         gone.extend(old for old, _ in batch.moved)
-        settled = self._settle(gone)
+        settled = self._marks.settle(gone)
         fresh = self._unknown(batch)
         entries = [new for _, new in batch.moved]
         entries.extend(fresh)
         bundles = self._pack(entries)
-        lowered = self._lowered(batch.found) if self._track_depth else {}
+        lowered = self._depths.lowered(batch.found) if self._depths is not None else {}
         fps = [entry.fp for entry in fresh]
         fps.extend(batch.aliases)
         shed = self._shed(batch, fps)
@@ -190,9 +173,9 @@ class DiskFrontier:
         self.seen.add(fps)
         self._note_keys.update(batch.notes)
         self._note_keys.difference_update(key for key, value in batch.notes.items() if not value)
-        self._forget(gone, settled)
-        if self._track_depth:
-            self._follow_depths(batch, fresh, lowered)
+        self._marks.forget(gone, settled, self._next_commit, self._index)
+        if self._depths is not None:
+            self._depths.follow(batch, fresh, lowered)
         self._next_commit += 1
         return self._file(bundles)
 
@@ -200,7 +183,7 @@ class DiskFrontier:
         self,
         batch: Batch,
         bundles: list[Bundle],
-        settled: _Settled,
+        settled: Settled,
         fps: list[int],
         shed: set[int],
         lowered: dict[int, int],
@@ -256,72 +239,15 @@ class DiskFrontier:
         return unknown
 
     def _pack(self, entries: list[Entry]) -> list[Bundle]:
-        """Group entries into bundles of one origin, priority and due time."""
-        groups: dict[tuple[str, int, float], list[Entry]] = {}
-        for entry in entries:
-            # origin_of(entry.request_url), without the calls: this runs for every link.
-            url = entry.target or entry.url
-            key = (url[: url.index("/", 8)], entry.priority, entry.due)
-            group = groups.get(key)
-            if group is None:
-                groups[key] = [entry]
-            else:
-                group.append(entry)
-        bundles = []
-        for (_, priority, due), group in groups.items():
-            host = host_of(group[0].request_url)
-            queue = self._queue_of(host)
-            for start in range(0, len(group), _BUNDLE_SIZE):
-                part = group[start : start + _BUNDLE_SIZE]
-                id = self._next_bundle
-                self._next_bundle += 1
-                for index, entry in enumerate(part):
-                    entry.bundle, entry.index = id, index
-                bundle = Bundle(id, queue, host, priority, due, len(part))
-                bundle.entries = part
-                bundles.append(bundle)
+        bundles = pack(entries, self._next_bundle, self._queue_of)
+        self._next_bundle += len(bundles)
         return bundles
-
-    def _settle(self, gone: list[Entry]) -> _Settled:
-        """Decide what the ends of `gone` mean. Raises KeyError where one is not taken."""
-        marks: dict[int, set[int]] = {}
-        for entry in gone:
-            bundle, index = self._bundles.get(entry.bundle), entry.index
-            indexes = marks.setdefault(entry.bundle, set())
-            if bundle is None or not bundle.taken or index in bundle.marks or index in indexes:
-                raise KeyError(f"{entry.url} is not taken")
-            indexes.add(index)
-        complete = [
-            bundle for id, ii in marks.items() if len(ii) == (bundle := self._bundles[id]).open
-        ]
-        drops: dict[int, int] = {}
-        for bundle in complete:
-            del marks[bundle.id]
-            for commit in bundle.mark_rows:
-                drops[commit] = drops.get(commit, 0) + 1
-        stale = [commit for commit, n in drops.items() if n == self._mark_rows[commit]]
-        return _Settled(complete, marks, stale)
-
-    def _forget(self, gone: list[Entry], settled: _Settled) -> None:
-        """Bring the memory index to where the transaction brought the rows."""
-        for entry in gone:
-            self._index.finish_one(self._bundles[entry.bundle])
-        for bundle in settled.complete:
-            for commit in bundle.mark_rows:
-                self._mark_rows[commit] -= 1
-            del self._bundles[bundle.id]
-        for commit in settled.stale:
-            del self._mark_rows[commit]
-        if settled.marks:
-            self._mark_rows[self._next_commit] = len(settled.marks)
-            for id, indexes in settled.marks.items():
-                self._bundles[id].mark(indexes, self._next_commit)
 
     def _file(self, bundles: list[Bundle]) -> set[str]:
         wall = self._clock.wall()
         touched = set()
         for bundle in bundles:
-            self._bundles[bundle.id] = bundle
+            self._marks.bundles[bundle.id] = bundle
             if self._index.add(bundle, wall=wall):
                 touched.add(bundle.queue)
             if self._fresh + bundle.count > _KEEP_FRESH:
@@ -351,32 +277,9 @@ class DiskFrontier:
                 self._cache.delete(row)
             self._cache.set("counts", encode_json(counts))
         self._counts = counts
-        if self._track_depth:
-            self._depths.update((entry.fp, entry.depth) for entry in again.entries)
+        if self._depths is not None:
+            self._depths.add(again.entries)
         self._file(bundles)
-
-    # -- depths -----------------------------------------------------------------------
-
-    def _lowered(self, found: list[Entry]) -> dict[int, int]:
-        """The smaller depths that `found` brings for unfinished URLs."""
-        lowered: dict[int, int] = {}
-        for entry in found:
-            known = self._depths.get(entry.fp)
-            if known is not None and entry.depth < lowered.get(entry.fp, known):
-                lowered[entry.fp] = entry.depth
-        return lowered
-
-    def _follow_depths(self, batch: Batch, fresh: list[Entry], lowered: dict[int, int]) -> None:
-        for fp, depth in lowered.items():
-            taken = self._taken.get(fp)
-            if taken is not None:
-                taken.depth = depth
-        self._depths.update(lowered)
-        self._depths.update((entry.fp, entry.depth) for entry in fresh)
-        for old, _ in batch.moved:
-            del self._taken[old.fp]
-        for end in batch.finished:
-            del self._taken[end.entry.fp], self._depths[end.entry.fp]
 
     # -- taking -----------------------------------------------------------------------
 
@@ -410,10 +313,8 @@ class DiskFrontier:
             self._fresh -= bundle.count
 
     def _now_taken(self, taken: list[Entry]) -> list[Entry]:
-        if self._track_depth:
-            for entry in taken:
-                entry.depth = min(entry.depth, self._depths[entry.fp])
-                self._taken[entry.fp] = entry
+        if self._depths is not None:
+            self._depths.take(taken)
         return taken
 
     def has_more(self, queue: str) -> bool:
@@ -462,7 +363,7 @@ class DiskFrontier:
         first = self._next_bundle
         youngest = self._now_taken(self._unpack(bundle)[-count:])
         self.commit(Batch(moved=[(entry, msgspec.structs.replace(entry)) for entry in youngest]))
-        parts = [self._bundles[id] for id in range(first, self._next_bundle)]
+        parts = [self._marks.bundles[id] for id in range(first, self._next_bundle)]
         for part in parts:
             self._index.take(part)
         self._index.put_back(bundle)
@@ -511,4 +412,6 @@ class DiskFrontier:
             return [(key, self._cache[f"n:{key}"]) for key in keys]
 
     def __repr__(self) -> str:
-        return f"DiskFrontier({self._directory}, {self._counts}, {len(self._bundles)} bundles)"
+        return (
+            f"DiskFrontier({self._directory}, {self._counts}, {len(self._marks.bundles)} bundles)"
+        )
