@@ -74,6 +74,12 @@ class Hostile:
     def links(self, argument):
         yield Link("a?b#c", 7, "label", True)
         yield Link("/lone\\ud800")
+    def odd(self, argument):
+        class Text(str): ...
+        class Number(int): ...
+        class Share(float): ...
+        yield {Text("key"): Text("value"), "n": [Number(3)], "f": Share(0.5), "b": True}
+        yield Link(Text("/a"), Number(4), Text("label"), 1)
     def say(self, argument): print("x" * int(argument), "said", flush=True)
     def tell(self, argument):
         yield {
@@ -230,6 +236,18 @@ def test_every_part_of_a_link_comes_back(make: Make) -> None:
 
 def test_a_record_arrives_as_json_has_it(make: Make) -> None:
     assert make().parse(parts("types"), b"").records[1] == {"big": 2**70, "set": [1], "3": None}
+
+
+def test_subclasses_of_plain_types_are_the_same_from_both(make: Make) -> None:
+    bench = Bench([NamedParser("hostile", registry.construct("parsers", "hostile", {}))], 1000)
+    there, here = make().parse(parts("odd"), b""), bench.parse(parts("odd"), b"")
+    assert there.records[1] == here.records[1] == {"key": "value", "n": [3], "f": 0.5, "b": True}
+    for work in (there, here):
+        (link,) = work.links
+        found = (link.url, link.priority, link.label, link.nofollow)
+        assert found == ("/a", 4, "label", True)
+        assert [type(part) for part in found] == [str, int, str, bool]
+        assert type(work.records[1]["n"][0]) is int
 
 
 def test_results_larger_than_any_pipe(make: Make) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from lxml import etree
 
 from syncrawl.api import Link, Page
 from syncrawl.errors import SyncrawlError
@@ -109,3 +111,55 @@ def test_what_the_parser_raises_goes_through() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         collect(Yields(fails), page_of(b""), 10)
+
+
+class Count(int):
+    pass
+
+
+class Share(float):
+    pass
+
+
+class Shouts(str):
+    def __str__(self) -> str:
+        return self.upper()
+
+
+class Level(enum.IntEnum):
+    HIGH = 7
+
+
+def types(value: Any) -> Any:
+    """The shape of a record, with types for values."""
+    if isinstance(value, dict):
+        return {type(key): types(item) for key, item in value.items()}
+    return [types(item) for item in value] if isinstance(value, list) else type(value)
+
+
+def test_what_an_xpath_gives_is_text_in_records_and_links() -> None:
+    tree = etree.fromstring("<a href='/x'>one</a>")
+    (href,), text = tree.xpath("@href"), tree.xpath("string()")
+    assert type(href) is not str
+    items = [Link(href, 3, text), {text: [text, {"deep": (href,)}], "n": 1}]
+    (record,), (link,) = collect(Yields(lambda: items), page_of(b""), 2)
+    assert link == Link("/x", 3, "one")
+    assert (type(link.url), type(link.label)) == (str, str)
+    assert record == {"one": ["one", {"deep": ["/x"]}], "n": 1}
+    assert types(record["one"]) == [str, {str: [str]}]
+    assert {type(key) for key in record} == {str}
+
+
+def test_subclasses_of_plain_types_become_plain_and_keep_their_value() -> None:
+    items = [
+        {"i": Count(3), "f": Share(0.5), "s": Shouts("quiet"), "b": True, "e": Level.HIGH},
+        Link("/x", Level.HIGH, nofollow=1),  # type: ignore[arg-type] # what a plugin may do
+        Link(Shouts("/y"), Count(2)),
+    ]
+    (record,), found = collect(Yields(lambda: items), page_of(b""), 3)
+    assert record == {"i": 3, "f": 0.5, "s": "quiet", "b": True, "e": 7}
+    assert [type(record[key]) for key in "ifsb"] == [int, float, str, bool]
+    assert found == [Link("/x", 7, nofollow=True), Link("/y", 2)]
+    assert {type(link.priority) for link in found} == {int}
+    assert [type(link.url) for link in found] == [str, str]
+    assert found[0].nofollow is True
