@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -926,3 +928,37 @@ def test_a_reader_that_is_stopped_ends_though_nobody_takes(tmp_path: Path) -> No
     reader.stop()
     reader._thread.join(10.0)
     assert not reader._thread.is_alive()
+
+
+def test_whoever_looks_in_between_counts_a_step_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at before every line of a step: the commit's time grows once, and never falls."""
+    bench = Bench()
+    bench.seed("http://a/")
+    item = bench.parsed(bench.lease())
+    looks = [bench.committer.busy_until(bench.clock.monotonic())]
+    began = bench.clock.monotonic()
+    commit = bench.frontier.commit
+
+    def slow(batch: Batch) -> set[str]:
+        bench.clock.advance(2.0)
+        return commit(batch)
+
+    monkeypatch.setattr(bench.frontier, "commit", slow)
+
+    def look(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is Committer.step.__code__:
+            looks.append(bench.committer.busy_until(bench.clock.monotonic()))
+            return look
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        bench.committer.step([item])
+    finally:
+        sys.settrace(before)
+    passed = bench.clock.monotonic() - began
+    assert passed == 2.0
+    assert looks == sorted(looks)
+    assert max(looks) - looks[0] == passed
+    assert bench.committer.busy_seconds - looks[0] == passed

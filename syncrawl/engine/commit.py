@@ -75,10 +75,11 @@ class Committer:
         # again: added by other threads, taken by this one.
         self._lost: deque[Parsed] = deque()
         self._deny = threading.Event()
-        # Seconds spent in steps that had something to write, and results written in them.
-        self.busy_seconds = 0.0
+        # Results written; and seconds spent in steps that had something to write, with the
+        # moment at which the one under way began. Written by the commit thread alone, and the
+        # two as one: a reader in between would count a step twice or not at all.
         self.items = 0
-        self._busy_since: float | None = None
+        self._busy: tuple[float, float | None] = (0.0, None)
         self._queue_of = queue_of
         self._clock = clock
         self._log = log
@@ -125,10 +126,15 @@ class Committer:
 
     # -- any thread -------------------------------------------------------------------
 
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds spent in steps that had something to write and are over."""
+        return self._busy[0]
+
     def busy_until(self, now: float) -> float:
         """`busy_seconds`, the step under way included: a store may hang in it."""
-        since = self._busy_since
-        return self.busy_seconds + (max(0.0, now - since) if since is not None else 0.0)
+        seconds, since = self._busy
+        return seconds + (max(0.0, now - since) if since is not None else 0.0)
 
     def give_in(self, parsed: Parsed) -> None:
         """Take a result in the name of a worker that hangs; never blocks."""
@@ -147,9 +153,10 @@ class Committer:
         """
         began = self._clock.monotonic()
         self._shedder.note_full(full, began)
-        self._busy_since = began if items else None
         while self._lost:
             items.append(self._lost.popleft())
+        busy = self.busy_seconds
+        self._busy = (busy, began if items else None)
         if self._deny.is_set():
             self._deny.clear()
             self._feeder.deny()
@@ -164,9 +171,9 @@ class Committer:
         self._feeder.shed(surplus)
         self._feeder.refill(touched | back)
         if items:
-            self.busy_seconds += self._clock.monotonic() - began
+            busy += self._clock.monotonic() - began
             self.items += len(items)
-        self._busy_since = None
+        self._busy = (busy, None)
         self.publish()
 
     def _commit(self, items: list[Parsed], hosts: set[str]) -> set[str]:
