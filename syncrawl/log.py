@@ -54,7 +54,7 @@ _LONGEST_BLOCK = 65536
 _MOST_ITEMS = 50
 _DEEPEST = 4
 # Fields of several lines, shown below the event on a console.
-_BLOCKS = ("exception", "stack")
+_BLOCKS = ("exception", "stack", "stacks")
 
 
 class Log(Protocol):
@@ -63,7 +63,7 @@ class Log(Protocol):
     None of these raises, whatever the values and the state of the output. The level is
     fixed when the log is made; a call below it costs well under a microsecond, so only
     expensive arguments need a guard. `exc_info=True` (or an exception) adds the
-    traceback, `stack=` a text of several lines.
+    traceback, `stack=` or `stacks=` a text of several lines.
     """
 
     def debug(self, event: str, /, **values: Any) -> Any: ...

@@ -119,8 +119,17 @@ def test_an_exception_may_be_handed_over() -> None:
     assert text.splitlines()[-1] == "    KeyError: 'gone'"
 
 
-def test_stacks_keep_their_lines() -> None:
-    assert line(stack="a\nb\x07").splitlines()[1:] == ["    a", "    b\\x07"]
+@pytest.mark.parametrize("name", ["stack", "stacks"])
+def test_stacks_keep_their_lines(name: str) -> None:
+    assert line(**{name: "a\nb\x07"}).splitlines()[1:] == ["    a", "    b\\x07"]
+
+
+@pytest.mark.parametrize("json_format", [False, True])
+def test_the_stacks_of_many_threads_are_not_cut_as_a_value_is(json_format: bool) -> None:
+    stacks = "\n".join(f"thread {number}, in a_function_of_some_length" for number in range(1_000))
+    told = line(json_format=json_format, stacks=stacks)
+    assert len(stacks) > 40_000
+    assert "thread 999," in told
 
 
 # --- what it must not say ---

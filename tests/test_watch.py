@@ -163,6 +163,24 @@ def test_stacks_name_every_thread_and_where_it_stands() -> None:
     assert watch.stack_of(ident) == ""
 
 
+def test_stacks_tell_the_most_first() -> None:
+    clock = FakeClock()
+    watch = WorkWatch(clock)
+    idle = WorkWatch(clock)
+    workers = [Standing(idle, 1.0, "parse_1")]
+    workers.append(Standing(watch, 99.0, "parse_2"))
+    clock.advance(1.0)
+    workers += [Standing(watch, 99.0, "fetch_3"), Standing(idle, 1.0, "commit_0")]
+    told = watch.stacks()
+    ours = threading.current_thread().name
+    places = [told.index(f"{name}:\n") for name in ("commit_0", "parse_2", "fetch_3", "parse_1")]
+    assert places == sorted(places)
+    assert places[0] == 0
+    assert told.index(f"{ours}:\n") > places[-1]
+    for worker in workers:
+        worker.go_on()
+
+
 def test_stacks_are_bounded() -> None:
     watch = WorkWatch(FakeClock())
 

@@ -96,9 +96,23 @@ class WorkWatch:
         return "".join(traceback.format_stack(frame))[-_MOST_STACK:]
 
     def stacks(self) -> str:
-        """The same of every thread, by name."""
+        """The same of every thread, by name; bounded, and so the most telling ones first.
+
+        That is the commit thread, which all others wait for; then who is at work, the longest
+        first; who asks comes last.
+        """
         names = _names()
-        parts = [f"{names.get(ident, ident)}:\n{self.stack_of(ident)}" for ident in names]
+        since = {ident: work.since for ident, work in tuple(self._work.items())}
+        asking = threading.get_ident()
+
+        def rank(ident: int) -> tuple[int, float]:
+            if names[ident].startswith("commit"):
+                return 0, 0.0
+            if ident == asking:
+                return 3, 0.0
+            return (1, since[ident]) if ident in since else (2, 0.0)
+
+        parts = [f"{names[ident]}:\n{self.stack_of(ident)}" for ident in sorted(names, key=rank)]
         return "\n".join(parts)[:_MOST_STACKS]
 
     def __repr__(self) -> str:
