@@ -25,7 +25,7 @@ from syncrawl.engine.gates import HostMaker
 from syncrawl.engine.lease import Fetched
 from syncrawl.engine.route import RouteWatch
 from syncrawl.engine.scheduler import Scheduler
-from syncrawl.engine.watch import WorkWatch
+from syncrawl.engine.watch import Stuck, WorkWatch
 from syncrawl.errors import FetchError
 from syncrawl.fetch.challenge import known_challenges
 from syncrawl.fetch.gateway import Gateway
@@ -730,6 +730,26 @@ def test_a_bug_after_a_hop_leaves_no_claim_that_nobody_keeps() -> None:
     found = bench.fetch("http://a/")
     assert found.outcome == "internal"
     assert fp("http://a/1") in found.aliases or fp("http://a/1") not in bench.seen
+
+
+def test_a_worker_given_up_after_a_hop_has_told_of_it_and_of_nothing_later() -> None:
+    bench = Bench({"http://a/": moved("/1"), "http://a/1": lambda *_: hang(), "http://a/2": 1})
+    given_up: list[Stuck] = []
+
+    def hang() -> Response:
+        bench.clock.advance(1_000.0)
+        given_up.extend(bench.watch.overdue(bench.clock.monotonic()))
+        return moved("/2")
+
+    bench.scheduler.offer("a", [Entry("http://a/", fp("http://a/"))], [], more=False)
+    assert not bench.step_.step()
+    (stuck,) = given_up
+    assert stuck.fetched is not None
+    assert (stuck.fetched.target, stuck.fetched.hops) == ("http://a/1", 1)
+    assert stuck.fetched.aliases == [fp("http://a/1")]
+    assert bench.fetcher.asked == ["http://a/", "http://a/1"]
+    assert fp("http://a/1") in bench.seen, "its claim is settled with the page"
+    assert fp("http://a/2") not in bench.seen, "a claim that nobody would keep"
 
 
 def test_a_loop_across_gates_ends() -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from syncrawl import registry
 from syncrawl.api import Headers, Page, Record, Request, Response
+from syncrawl.clock import SystemClock
 from syncrawl.config.model import Config, CrawlConfig
 from syncrawl.engine.crawl import Crawl
 from syncrawl.engine.guard import Guard
 from syncrawl.engine.watch import WorkWatch
 from syncrawl.testing.clock import FakeClock
 from syncrawl.testing.site import Site
-from syncrawl.testing.site_host import Host
+from syncrawl.testing.site_host import Host, Reply
 from tests.crawling import adds_up, crawl, links, records, settings
 
 # Real seconds in which a worker that hangs must have been noticed.
@@ -123,6 +124,97 @@ def test_a_fetcher_that_hangs_loses_an_attempt_and_its_slot_comes_back(
     assert report.data["urls"]["done"] == 3
     assert adds_up(report)
     assert len([name for name in hung if name.startswith("fetch")]) >= 1
+
+
+class Later(SystemClock):
+    """The machine's clock, some minutes ahead."""
+
+    wall = staticmethod(lambda: time.time() + 600.0)
+
+
+@pytest.mark.parametrize("target", ["http://a.example/b", "http://b.example/b"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_page_whose_fetcher_hung_behind_a_redirect_is_fetched_and_recorded_once(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch, target: str, restart: bool
+) -> None:
+    """On the same host it is followed on the slot, on another it is leased by itself."""
+    monkeypatch.setattr("syncrawl.engine.fetching.GRACE", 0.2)
+    free = threading.Event()
+    asked: list[str] = []
+
+    class Fetcher:
+        def fetch(self, request: Request, on_stale: Any = None) -> Response:
+            url = request.url
+            asked.append(url)
+            if url == target and asked.count(url) == 1:
+                free.wait(NOTICED)
+            html, status, body = ("Content-Type", "text/html"), 200, b"<title>x</title>"
+            if url.endswith("robots.txt"):
+                status = 404
+            elif url.endswith("/a"):
+                return Response(url, 302, Headers([("Location", target)]), b"", 0.0, 0.0)
+            elif url.endswith("/"):
+                body = links("/a").encode()
+            return Response(url, status, Headers([html]), body, 0.0, 0.0)
+
+        def close(self) -> None: ...
+
+    plugin("fetchers", "ours", Fetcher)
+    config = settings(
+        tmp_path,
+        ["http://a.example/"],
+        crawl={"max_wait": 1.0} if restart else {},
+        scope={"follow": "any"},
+        fetch={"client": "ours", "workers": 8, "total_timeout": 0.3, "read_timeout": 0.3},
+        retry={"backoff_base": 60.0, "backoff_max": 60.0} if restart else {},
+    )
+    report = Crawl(config).run()
+    if restart:
+        assert report.exit_code == 4
+        assert report.data["urls"]["pending"] == 1
+        report = Crawl(config, clock=Later()).run()
+    free.set()
+    assert report.exit_code == 0
+    assert report.data["outcomes"]["lost"] == 1
+    assert "duplicate" not in report.data["outcomes"]
+    assert report.data["pages"] == 2
+    assert adds_up(report)
+    assert asked.count(target) == 2
+    ends = [record["final_url"] for record in records(tmp_path)]
+    assert sorted(ends) == sorted(["http://a.example/", target])
+
+
+def test_a_page_whose_parser_hung_behind_a_redirect_keeps_what_it_claimed(
+    tmp_path: Path, plugin: Any
+) -> None:
+    """As where its parser raises: the target is known for good, and its bytes are counted."""
+    free = threading.Event()
+
+    class Hangs:
+        def parse(self, page: Page) -> Iterable[Record]:
+            if page.final_url.endswith("/b"):
+                free.wait(NOTICED)
+            return []
+
+    plugin("parsers", "hangs", Hangs)
+    pages = {
+        "/": links("/a", "/c"),
+        "/a": Reply(status=302, headers=(("Location", "/b"),)),
+        "/b": "b",
+        "/c": links("/b"),
+    }
+    with Site(Host(pages=pages)) as site:
+        parse = {"workers": 1, "deadline": 0.3, "parsers": ["page", "hangs"]}
+        config = settings(tmp_path, [site.hosts[0].url("/a")], parse=parse)
+        first = Crawl(config).run()
+        assert first.data["outcomes"] == {"parse_timeout": 1}
+        config = settings(tmp_path, [site.hosts[0].url("/a"), site.hosts[0].url()], parse=parse)
+        second = Crawl(config).run()
+        free.set()
+        asked = [one.target for one in site.hosts[0].log.exchanges]
+    assert asked.count("/b") == 1
+    assert second.data["outcomes"] == {"2xx": 2, "parse_timeout": 1}
+    assert second.data["wire_bytes"] > first.data["wire_bytes"] > 0
 
 
 class StandStill:

@@ -10,7 +10,7 @@ import pytest
 
 from syncrawl.clock import SystemClock
 from syncrawl.engine.budget import Ticket
-from syncrawl.engine.lease import Lease
+from syncrawl.engine.lease import Fetched, Lease
 from syncrawl.engine.watch import WorkWatch
 from syncrawl.frontier.model import Entry
 from syncrawl.testing.clock import FakeClock
@@ -105,6 +105,21 @@ def test_a_new_part_of_the_work_has_its_own_limit() -> None:
     assert stuck.seconds == 20.0
     # Too late: it has been given up.
     watch.extend(10.0)
+    assert not watch.end()
+
+
+def test_what_was_told_last_before_the_end_of_patience_is_gone_on_with() -> None:
+    clock = FakeClock()
+    watch = WorkWatch(clock)
+    one, first, second, late = lease(), *(Fetched(lease(), "lost") for _ in range(3))
+    assert not watch.note(first), "nothing is under way"
+    watch.begin("fetch", one, 1.0, first, lambda: "a parser")
+    assert watch.note(second)
+    clock.advance(2.0)
+    (stuck,) = watch.overdue(clock.monotonic())
+    assert stuck.fetched is second
+    assert stuck.at == "a parser"
+    assert not watch.note(late)
     assert not watch.end()
 
 

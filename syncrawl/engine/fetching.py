@@ -264,7 +264,14 @@ class FetchStep:
         if reason is not None:
             result.outcome, result.dropped = "redirect_scope", f"redirect_{reason}"
             return None
-        if target.key != source.key and not self._claim(result, fingerprint(target.key)):
+        claims = target.key != source.key
+        if claims and not self._claim(result, fingerprint(target.key)):
+            return None
+        if not self._watch.note(_so_far(result, target.spelling)):
+            # The worker is given up, and who settles the page knows nothing of this hop.
+            if claims:
+                self._seen.release([result.aliases.pop()])
+            result.outcome = "lost"
             return None
         rules = self._scheduler.rules_of(target.spelling) if self._obey else ALLOW_ALL
         if rules is not None and not rules.allowed(target.spelling):
@@ -289,3 +296,16 @@ class FetchStep:
             result.aliases.append(fp)
             return True
         return False
+
+
+def _so_far(result: Fetched, target: str) -> Fetched:
+    """A copy of `result` for whoever has to settle the page should this worker hang at `target`."""
+    return Fetched(
+        result.lease,
+        "lost",
+        target=target,
+        hops=result.hops + 1,
+        aliases=[*result.aliases],
+        followed=[*result.followed],
+        wire_bytes=result.wire_bytes,
+    )

@@ -6,6 +6,8 @@ so can tell even where the commit thread is what hangs.
 
 from __future__ import annotations
 
+import dataclasses
+
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.crew import Crew
@@ -44,15 +46,14 @@ class Guard:
             "a worker hangs; its result is given up",
             thread=stuck.thread,
             url=stuck.lease.url,
+            **({"parser": stuck.at} if stuck.at else {}),
             seconds=round(stuck.seconds, 1),
             replaced=replaced,
             stack=self._watch.stack_of(stuck.ident),
         )
-        outcome = "parse_timeout" if stuck.stage == "parse" else "lost"
         if stuck.stage == "fetch" and not self._take_slot_back(stuck.lease):
             return
-        why = f"{stuck.thread} was at it for {stuck.seconds:.0f} s"
-        self._rooms.committer.give_in(Parsed(Fetched(stuck.lease, outcome, detail=why)))
+        self._rooms.committer.give_in(Parsed(_given_up(stuck)))
         self._rooms.inbox.wake()
 
     def _take_slot_back(self, lease: Lease) -> bool:
@@ -97,3 +98,18 @@ class Guard:
 
     def __repr__(self) -> str:
         return f"Guard({self.stalled or 'all is well'})"
+
+
+def _given_up(stuck: Stuck) -> Fetched:
+    """The page as its worker had left it: hops that were made, and claimed, are not forgotten."""
+    fetched, entry = stuck.fetched, stuck.lease.entry
+    if fetched is None:
+        assert entry is not None
+        fetched = Fetched(stuck.lease, "lost", target=entry.target, hops=entry.hops)
+    who = f"parser {stuck.at}" if stuck.at else stuck.thread
+    return dataclasses.replace(
+        fetched,
+        outcome="parse_timeout" if stuck.stage == "parse" else "lost",
+        detail=f"{who} was at it for {stuck.seconds:.0f} s",
+        response=None,
+    )

@@ -141,7 +141,7 @@ class ParseStep:
         self._give_credit()
         parsed = Parsed(fetched)
         began = self._clock.monotonic()
-        self._watch.begin("parse", fetched.lease, self._limit)
+        self._watch.begin("parse", fetched.lease, self._limit, fetched, self._at)
         wanted = True
         try:
             if fetched.response is not None:
@@ -181,10 +181,14 @@ class ParseStep:
         self._log.warning(
             "parse failed",
             url=fetched.lease.url,
-            parser=(self._child or self._bench).at,
+            parser=self._at(),
             error=fetched.detail,
             **values,
         )
+
+    def _at(self) -> str:
+        """The parser that has, or last had, the page."""
+        return (self._child or self._bench).at
 
     def _parts(self, fetched: Fetched) -> Parts:
         entry, response = fetched.lease.entry, fetched.response

@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import NamedTuple
 
 from syncrawl.clock import Clock
-from syncrawl.engine.lease import Lease
+from syncrawl.engine.lease import Fetched, Lease
 
 # What an exchange may take beyond its own deadline before its worker counts as hung, in seconds.
 GRACE = 5.0
@@ -24,25 +25,41 @@ _MOST_STACKS = 60_000
 
 
 class Stuck(NamedTuple):
-    """A worker that outlasted its time: `ident` of its thread, `seconds` at work on `lease`."""
+    """A worker that outlasted its time: `ident` of its thread, `seconds` at work on `lease`.
+
+    `fetched` is what it had come to, where it has told; `at` names what it is in, or is "".
+    """
 
     thread: str
     ident: int
     stage: str
     lease: Lease
     seconds: float
+    fetched: Fetched | None = None
+    at: str = ""
 
 
 class _Work:
     """One piece of work. Whoever takes the token, worker or watcher, has ended it."""
 
-    __slots__ = ("lease", "since", "stage", "token", "until")
+    __slots__ = ("at", "fetched", "lease", "since", "stage", "token", "until")
 
-    def __init__(self, stage: str, lease: Lease, since: float, until: float) -> None:
+    def __init__(
+        self,
+        stage: str,
+        lease: Lease,
+        since: float,
+        until: float,
+        fetched: Fetched | None,
+        at: Callable[[], str] | None,
+    ) -> None:
         self.stage = stage
         self.lease = lease
         self.since = since
         self.until = until
+        # Read and written by who has the token, and after the end by who took it.
+        self.fetched = fetched
+        self.at = at
         # Popping from a list is atomic: the second to try finds it empty.
         self.token = [True]
 
@@ -61,16 +78,38 @@ class WorkWatch:
         # By thread ident, each written by its own thread alone; no lock.
         self._work: dict[int, _Work] = {}
 
-    def begin(self, stage: str, lease: Lease, limit: float) -> None:
-        """This thread works on `lease` from now on, for `limit` seconds at most."""
+    def begin(
+        self,
+        stage: str,
+        lease: Lease,
+        limit: float,
+        fetched: Fetched | None = None,
+        at: Callable[[], str] | None = None,
+    ) -> None:
+        """This thread works on `lease` from now on, for `limit` seconds at most.
+
+        `fetched` is as in `note`; `at`, called on the watcher's thread, names what it is in.
+        """
         now = self._clock.monotonic()
-        self._work[threading.get_ident()] = _Work(stage, lease, now, now + limit)
+        self._work[threading.get_ident()] = _Work(stage, lease, now, now + limit, fetched, at)
 
     def extend(self, limit: float) -> None:
         """This thread has come to a new part of its work, which has `limit` seconds again."""
         work = self._work.get(threading.get_ident())
         if work is not None:
             work.until = self._clock.monotonic() + limit
+
+    def note(self, fetched: Fetched) -> bool:
+        """What this thread has come to, to be gone on with should it be given up from now on.
+
+        False where it has been given up, and what it told before is being gone on with.
+        """
+        work = self._work.get(threading.get_ident())
+        if work is None or not work.take():
+            return False
+        work.fetched = fetched
+        work.token.append(True)
+        return True
 
     def end(self) -> bool:
         """The work is done; False where it was given up and nobody wants the result."""
@@ -85,7 +124,10 @@ class WorkWatch:
             if now > work.until and work.take():
                 names = names or _names()
                 name = names.get(ident, str(ident))
-                stuck.append(Stuck(name, ident, work.stage, work.lease, now - work.since))
+                at = work.at() if work.at else ""
+                stuck.append(
+                    Stuck(name, ident, work.stage, work.lease, now - work.since, work.fetched, at)
+                )
         return stuck
 
     def stack_of(self, ident: int) -> str:
