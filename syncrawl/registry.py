@@ -109,6 +109,15 @@ def construct(group: str, name: str, options: Mapping[str, Any]) -> Any:
     return made
 
 
+def broken(group: str, name: str, why: str) -> PluginError:
+    """The error of a plugin that was constructed and does not work; it names the distribution."""
+    try:
+        return _failed(_select(find(group), group, name), why)
+    except PluginError:
+        # Not an installed one: it was put in by whoever runs the crawl.
+        return PluginError(why, key=_KEYS.get(_full(group)), value=name)
+
+
 def describe() -> list[dict[str, Any]]:
     """Every plugin as a row for `syncrawl plugins --json`; loads each, whatever it raises.
 

@@ -18,6 +18,7 @@ from syncrawl.config.model import Config, CrawlConfig
 from syncrawl.engine.crawl import Crawl
 from syncrawl.engine.guard import Guard
 from syncrawl.engine.watch import WorkWatch
+from syncrawl.errors import FetchError, PluginError
 from syncrawl.testing.clock import FakeClock
 from syncrawl.testing.site import Site
 from syncrawl.testing.site_host import Host, Reply
@@ -38,6 +39,12 @@ class Told:
 
     def find(self, event: str) -> list[dict[str, Any]]:
         return [fields for name, fields in self.events if name == event]
+
+
+@pytest.fixture(autouse=True)
+def short_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hangs is not waited for at the end."""
+    monkeypatch.setattr("syncrawl.engine.crawl._JOIN", 0.2)
 
 
 @pytest.fixture
@@ -217,6 +224,140 @@ def test_a_page_whose_parser_hung_behind_a_redirect_keeps_what_it_claimed(
     assert second.data["wire_bytes"] > first.data["wire_bytes"] > 0
 
 
+class Stubborn:
+    """Hangs in every page but the first until `free` is set."""
+
+    free = threading.Event()
+
+    def parse(self, page: Page) -> Iterable[Record]:
+        if not page.url.endswith("/"):
+            self.free.wait(NOTICED)
+        return []
+
+
+@pytest.mark.parametrize("stage", ["parse", "fetch"])
+def test_a_stage_all_of_whose_workers_hang_ends_the_crawl_by_name(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    monkeypatch.setattr("syncrawl.engine.crew.MOST_REPLACED", 3)
+    monkeypatch.setattr("syncrawl.engine.fetching.GRACE", 0.1)
+    monkeypatch.setattr(Stubborn, "free", free := threading.Event())
+
+    class Fetcher:
+        def fetch(self, request: Request, on_stale: Any = None) -> Response:
+            free.wait(NOTICED)
+            raise FetchError("late", outcome="timeout")
+
+        def close(self) -> None: ...
+
+    plugin("parsers", "stubborn", Stubborn)
+    plugin("fetchers", "ours", Fetcher)
+    names = [f"/{n}" for n in range(40)]
+    quick = {"total_timeout": 0.2, "read_timeout": 0.2, "connect_timeout": 0.2}
+    with Site(Host(pages={"/": links(*names), **dict.fromkeys(names, "x")})) as site:
+        config = settings(
+            tmp_path,
+            [site.hosts[0].url()] if stage == "parse" else [f"http://h{n}/" for n in range(40)],
+            parse={"workers": 2, "deadline": 0.2, "parsers": ["page", "stubborn"]},
+            fetch={"workers": 2, "client": "ours", **quick} if stage == "fetch" else {},
+            robots={"obey": False},
+        )
+        running = Crawl(config)
+        report = running.run()
+        hung = running.hung()
+        free.set()
+    assert report.exit_code == 4
+    what = "parser stubborn" if stage == "parse" else "fetch.client ours"
+    assert f"every {stage} worker hangs, the last one in {what} at http" in report.data["reason"]
+    assert sum(name.startswith(stage) for name in hung) == 5
+    assert adds_up(report)
+
+
+def test_a_worker_that_comes_back_late_makes_room_for_another(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More pages hang than may at once, but not at once."""
+    monkeypatch.setattr("syncrawl.engine.crew.MOST_REPLACED", 3)
+
+    class Slow:
+        def parse(self, page: Page) -> Iterable[Record]:
+            if not page.url.endswith("/"):
+                threading.Event().wait(1.2)
+            return []
+
+    plugin("parsers", "slow", Slow)
+    names = [f"/{n}" for n in range(8)]
+    with Site(Host(pages={"/": links(*names), **dict.fromkeys(names, "x")})) as site:
+        parse = {"workers": 1, "deadline": 0.2, "parsers": ["page", "slow"]}
+        report = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse)).run()
+    assert report.exit_code == 0
+    assert report.data["outcomes"] == {"2xx": 1, "parse_timeout": 8}
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_parser_that_cannot_be_opened_ends_the_crawl_at_once(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    if processes:
+        module = tmp_path / "plugins"
+        info = module / "licensed-2.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: licensed\nVersion: 2.0\n")
+        (info / "entry_points.txt").write_text("[syncrawl.parsers]\nlicensed = licensed:P\n")
+        (module / "licensed.py").write_text(
+            "class P:\n"
+            "    def __init__(self, options): ...\n"
+            "    def open(self): raise OSError('no licence')\n"
+            "    def parse(self, page): return []\n"
+        )
+        monkeypatch.syspath_prepend(str(module))
+    else:
+
+        class Licensed(Stubborn):
+            def open(self) -> None:
+                raise OSError("no licence")
+
+        plugin("parsers", "licensed", Licensed)
+    with Site(Host(pages={"/": links("/1"), "/1": "x"})) as site:
+        parse = {"workers": 2, "processes": processes, "parsers": ["page", "licensed"]}
+        running = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse))
+        report = running.run()
+    assert report.exit_code == 2
+    reason = report.data["reason"]
+    assert "licensed" in reason
+    assert "its open() raised OSError: no licence" in reason
+    assert not processes or "2.0" in reason, "the distribution is named where there is one"
+    assert running.hung() == []
+    assert adds_up(report)
+    assert report.data["urls"]["done"] == 0, "nothing is lost by it"
+
+
+def test_a_parser_that_cannot_be_made_again_ends_the_crawl_while_one_hangs(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stubborn, "free", free := threading.Event())
+    made = []
+
+    def once() -> Stubborn:
+        made.append(1)
+        if len(made) > 1:
+            raise PluginError("no second one")
+        return Stubborn()
+
+    plugin("parsers", "once", once)
+    pages = {"/": links("/1", "/2", "/3"), "/1": "x", "/2": "y", "/3": "z"}
+    with Site(Host(pages=pages)) as site:
+        parse = {"workers": 1, "deadline": 0.2, "parsers": ["page", "once"]}
+        running = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse))
+        report = running.run()
+        hung = running.hung()
+        free.set()
+    assert report.exit_code == 2
+    assert report.data["reason"] == "no second one"
+    assert report.data["outcomes"] == {"2xx": 1, "parse_timeout": 1}, "what hung is settled before"
+    assert len(hung) == 1
+
+
 class StandStill:
     """As much of `Rooms` as a Guard looks at."""
 
@@ -234,8 +375,10 @@ def guard() -> tuple[Guard, Any, FakeClock, Told]:
     clock, log = FakeClock(), Told()
     rooms: Any = StandStill(clock)
     config = Config(crawl=CrawlConfig(stall_after=60.0))
-    crew: Any = SimpleNamespace()
-    return Guard(config, rooms, crew, clock=clock, log=log), rooms, clock, log  # type: ignore[arg-type]
+    crew: Any = SimpleNamespace(failed=lambda: None, refill=lambda: None)
+    no_end: Any = None
+    subject = Guard(config, rooms, crew, end_with=no_end, clock=clock, log=log)  # type: ignore[arg-type]  # a log by events
+    return subject, rooms, clock, log
 
 
 def test_a_standstill_is_named_once_with_every_threads_stack() -> None:

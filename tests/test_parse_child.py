@@ -20,7 +20,7 @@ from syncrawl.errors import ConfigError
 from syncrawl.log import NullLog
 from syncrawl.parse import keeper as keeper_module
 from syncrawl.parse.keeper import ATTEMPTS, ChildFailed, ChildKeeper, ParserRaised, ParseTimeout
-from syncrawl.parse.work import Bench, NamedParser, Parts
+from syncrawl.parse.work import Bench, NamedParser, ParserUnusable, Parts
 
 # What a page may take in tests that let it run over; loading the parsers is not part of it.
 SHORT = 0.5
@@ -46,6 +46,8 @@ class Hostile:
     def open(self):
         if self.options.get("open") == "exit":
             os._exit(9)
+        if self.options.get("open") == "raise":
+            raise OSError("no licence")
     def close(self):
         if "at_close" in self.options:
             Path(self.options["at_close"]).write_text("closed")
@@ -351,20 +353,21 @@ def test_a_fork_that_keeps_the_pipes_does_not_hide_a_death(make: Make, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("parser", "options", "why"),
+    ("parser", "options", "error", "why"),
     [
-        ("absent", {}, "no such plugin"),
-        ("page", {"no_such": 1}, "unknown option"),
-        ("hostile", {"open": "exit"}, "exit code 9"),
+        ("absent", {}, ParserUnusable, "no such plugin"),
+        ("page", {"no_such": 1}, ParserUnusable, "unknown option"),
+        ("hostile", {"open": "raise"}, ParserUnusable, r"its open\(\) raised OSError: no licence"),
+        ("hostile", {"open": "exit"}, ChildFailed, "no parser process: .*exit code 9"),
     ],
 )
-def test_a_child_that_cannot_start_costs_the_page_and_is_told(
-    make: Make, parser: str, options: dict[str, Any], why: str
+def test_a_child_that_cannot_start_is_tried_thrice_and_told(
+    make: Make, parser: str, options: dict[str, Any], error: type[Exception], why: str
 ) -> None:
     log = Notes()
     keeper = make((parser,), options={parser: options}, log=log)
     for _ in range(2):
-        with pytest.raises(ChildFailed, match=f"no parser process: .*{why}"):
+        with pytest.raises(error, match=why):
             keeper.parse(parts("fine"), b"")
         assert keeper.pid is None
     assert [told["attempts"] for told in log.of("cannot be had")] == [ATTEMPTS] * 2

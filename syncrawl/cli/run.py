@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syncrawl.cli.affinity import find_seat, one_cpu
 from syncrawl.cli.common import add_config, add_view, leave_at_once, load, one_line, say
-from syncrawl.errors import EXIT_CONDITION, EXIT_SIGNAL
+from syncrawl.errors import EXIT_CONDITION, EXIT_INTERNAL, EXIT_SIGNAL, EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,8 +124,11 @@ def crawl_through(
         view_ended = view.stop() if view else True
     if not quiet:
         say(summary(report.data))
+    reason = one_line(str(report.data.get("reason", "")))
     if report.exit_code == EXIT_CONDITION:
-        say(f"syncrawl: stopped: {one_line(str(report.data.get('reason', '')))}")
+        say(f"syncrawl: stopped: {reason}")
+    elif report.exit_code in (EXIT_USAGE, EXIT_INTERNAL):
+        say(f"syncrawl: {reason}")
     hung = crawl.hung()
     if hung:
         say(f"syncrawl: leaving without {len(hung)} hung thread(s): {', '.join(hung)}")

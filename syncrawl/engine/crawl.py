@@ -42,11 +42,15 @@ _JOIN = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _End:
-    """Why the loop ends: the report's status, the exit code, and the reason in words."""
+    """Why the loop ends: the report's status, the exit code, and the reason in words.
+
+    `at_once` is set where what is in flight would be waited for in vain.
+    """
 
     status: str
     exit_code: int
     reason: str
+    at_once: bool = False
 
 
 class Crawl:
@@ -158,7 +162,14 @@ class Crawl:
         exporter = self._exporter()
         observer.start()
         crew = Crew(rooms)
-        self._guard = Guard(config, rooms, crew, clock=self._clock, log=self._log)
+        self._guard = Guard(
+            config,
+            rooms,
+            crew,
+            end_with=self._end_at_once,
+            clock=self._clock,
+            log=self._log,
+        )
         try:
             rooms.seeds.start()
             crew.start()
@@ -207,13 +218,17 @@ class Crawl:
                     self._hung.append("commit_0")
                     self._log.error("a store hangs; left behind", reason=end.reason)
                     return end
-            return loop.result()
+            end = loop.result()
+            # A worker may have failed while the others came to the end.
+            return self._stop if self._stop is not None and self._stop.at_once else end
         except StopCondition as exc:
             self._log.error("stopped", reason=str(exc))
             return _End(reports.CONDITION, exc.exit_code, str(exc))
         except BaseException:
             self.stop("interrupted")
-            concurrent.futures.wait([loop])
+            concurrent.futures.wait([loop], timeout=self._config.crawl.stop_grace + _JOIN)
+            if not loop.done():
+                self._hung.append("commit_0")
             raise
 
     def _overdue(self, started: float) -> _End | None:
@@ -272,7 +287,7 @@ class Crawl:
                 end = self._stop or self._natural_end(rooms, now - started, limit)
                 if end is not None:
                     scheduler.close()
-                    until = now + self._config.crawl.stop_grace
+                    until = now + (0.0 if end.at_once else self._config.crawl.stop_grace)
             if end is not None and (not scheduler.leased or now >= until):
                 committer.step(inbox.gather(0.0, 0.0))
                 committer.publish(every=0.0)
@@ -332,6 +347,10 @@ class Crawl:
 
     def _end_with_code(self, exit_code: int, reason: str) -> None:
         self._end_with(_End(reports.CONDITION, exit_code, reason))
+
+    def _end_at_once(self, exit_code: int, reason: str) -> None:
+        status = reports.CONDITION if exit_code == EXIT_CONDITION else reports.FAILED
+        self._end_with(_End(status, exit_code, reason, at_once=True))
 
     def _end_with(self, end: _End) -> None:
         if self._stop is None:

@@ -7,6 +7,7 @@ so can tell even where the commit thread is what hangs.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
@@ -14,14 +15,28 @@ from syncrawl.engine.crew import Crew
 from syncrawl.engine.lease import Fetched, Lease, Parsed
 from syncrawl.engine.rooms import Rooms
 from syncrawl.engine.watch import Stuck, WorkWatch
-from syncrawl.errors import FetchError
-from syncrawl.log import Log
+from syncrawl.errors import EXIT_CONDITION, EXIT_INTERNAL, FetchError, SyncrawlError
+from syncrawl.log import Log, redact
 
 
 class Guard:
-    """No lease outlives its bound unsettled, and no standstill stays unnamed."""
+    """No lease outlives its bound unsettled, no worker ends unseen, no standstill stays unnamed.
 
-    def __init__(self, config: Config, rooms: Rooms, crew: Crew, *, clock: Clock, log: Log) -> None:
+    `end_with` is told the exit code and the reason where no worker could go on.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rooms: Rooms,
+        crew: Crew,
+        *,
+        end_with: Callable[[int, str], None],
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._end_with = end_with
+        self._client = config.fetch.client
         self._rooms = rooms
         self._watch: WorkWatch = rooms.watch
         self._crew = crew
@@ -34,13 +49,16 @@ class Guard:
         self.stalled = ""
 
     def look(self) -> None:
-        """Replace workers that hang; name a standstill."""
+        """Replace workers that hang; end what cannot go on; name a standstill."""
         now = self._clock.monotonic()
+        self._look_for_failures()
+        self._crew.refill()
         for stuck in self._watch.overdue(now):
             self._give_up(stuck)
         self._look_for_stall(now)
 
     def _give_up(self, stuck: Stuck) -> None:
+        self._settle(stuck)
         replaced = self._crew.replace(stuck.stage)
         self._log.error(
             "a worker hangs; its result is given up",
@@ -51,6 +69,14 @@ class Guard:
             replaced=replaced,
             stack=self._watch.stack_of(stuck.ident),
         )
+        if self._crew.left(stuck.stage) == 0:
+            what = f"parser {stuck.at}" if stuck.at else f"fetch.client {self._client}"
+            reason = (
+                f"every {stuck.stage} worker hangs, the last one in {what} at {stuck.lease.url}"
+            )
+            self._end_with(EXIT_CONDITION, redact(reason))
+
+    def _settle(self, stuck: Stuck) -> None:
         if stuck.stage == "fetch" and not self._take_slot_back(stuck.lease):
             return
         self._rooms.committer.give_in(Parsed(_given_up(stuck)))
@@ -70,6 +96,19 @@ class Guard:
         if lease.job is not None:
             scheduler.robots_failed(lease.job, "lost")
         return False
+
+    def _look_for_failures(self) -> None:
+        """End the crawl where a worker has ended by an exception: a step lets none out."""
+        while (failed := self._crew.failed()) is not None:
+            stage, error = failed
+            if isinstance(error, SyncrawlError):
+                code, reason = error.exit_code, str(error)
+                self._log.error("a worker cannot go on", stage=stage, why=reason)
+            else:
+                code = EXIT_INTERNAL
+                reason = f"internal error: a {stage} worker ended: {type(error).__name__}: {error}"
+                self._log.error("a worker ended", stage=stage, exc_info=error)
+            self._end_with(code, reason)
 
     def _look_for_stall(self, now: float) -> None:
         rooms = self._rooms

@@ -11,15 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from syncrawl import registry
 from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.lease import Fetched, Parsed
 from syncrawl.engine.watch import WorkWatch
+from syncrawl.errors import PluginError
 from syncrawl.frontier.model import Entry, origin_of
 from syncrawl.frontier.seen import SeenSet
 from syncrawl.log import Log
 from syncrawl.parse.keeper import ChildKeeper, ChildLost, ParserRaised, ParseTimeout
-from syncrawl.parse.work import Bench, NamedParser, Parts, Work, told
+from syncrawl.parse.work import Bench, NamedParser, ParserUnusable, Parts, Work, told
 from syncrawl.scope import Scope
 from syncrawl.urls import Canonicalizer, Resolver, Url, fingerprint
 
@@ -120,8 +122,14 @@ class ParseStep:
         self._skip_known = config.scope.max_depth is None
 
     def open(self) -> None:
-        """Give parsers that want it a start on their own thread, or start the child."""
-        (self._child or self._bench).open()
+        """Give parsers that want it a start on their own thread, or start the child.
+
+        Raises PluginError where one cannot be opened.
+        """
+        try:
+            (self._child or self._bench).open()
+        except ParserUnusable as exc:
+            raise _plugin_error(exc) from exc
 
     def close(self) -> None:
         """The counterpart of `open`; a parser that fails here is told about and left."""
@@ -129,12 +137,18 @@ class ParseStep:
             self._child.close()
         else:
             self._bench.close(self._on_failed_close)
+        # The step's totals are read until the crawl ends; its parsers may hold much.
+        self._bench = Bench((), 0)
 
     def _on_failed_close(self, name: str, error: Exception) -> None:
         self._log.warning("parser failed to close", parser=name, error=told(error))
 
     def step(self) -> bool:
-        """Do one item; False at the end."""
+        """Do one item; False at the end.
+
+        Raises PluginError where there can be no parsers any more; the item is then no more
+        than leased, and thus pending in the next run.
+        """
         fetched = self._source.get()
         if fetched is None:
             return False
@@ -143,9 +157,12 @@ class ParseStep:
         began = self._clock.monotonic()
         self._watch.begin("parse", fetched.lease, self._limit, fetched, self._at)
         wanted = True
+        unusable: PluginError | None = None
         try:
             if fetched.response is not None:
                 self._parse(parsed)
+        except ParserUnusable as exc:
+            unusable = _plugin_error(exc)
         except BaseException as exc:  # noqa: BLE001 - a plugin may raise anything, SystemExit too
             self._fail(parsed, exc)
         finally:
@@ -154,9 +171,11 @@ class ParseStep:
             self.items += 1
             # Where the page was given up meanwhile, another has settled it, and taken this
             # worker's place.
-            if wanted:
+            if wanted and unusable is None:
                 fetched.response = None
                 self._sink.put(parsed)
+        if unusable is not None:
+            raise unusable
         return wanted
 
     def _parse(self, parsed: Parsed) -> None:
@@ -239,6 +258,12 @@ class ParseStep:
                 continue
             priority = priority_of(url) if link.priority is None else link.priority
             parsed.links.append(Entry(url.spelling, fp, depth, priority, referrer, link.label))
+
+
+def _plugin_error(error: ParserUnusable) -> PluginError:
+    if error.parser:
+        return registry.broken("parsers", error.parser, error.message)
+    return PluginError(error.message)
 
 
 def rfc3339(wall: float) -> str:

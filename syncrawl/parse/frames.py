@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from syncrawl.api import Record
-from syncrawl.parse.work import Outlink, Parts, Work, told
+from syncrawl.parse.work import Outlink, ParserUnusable, Parts, Work, told
 
 # To the child: bytes of the head (msgpack) and of the body that follow.
 REQUEST: Final = struct.Struct(">II")
@@ -88,6 +88,8 @@ def encode_reply(reply: Reply) -> bytes:
 
 def failed(error: BaseException, parser: str = "") -> Failed:
     """What becomes of an exception."""
+    if isinstance(error, ParserUnusable):
+        return Failed(_writable(error.message[:_LONGEST_ERROR]), error.parser)
     return Failed(_writable(told(error)[:_LONGEST_ERROR]), parser)
 
 

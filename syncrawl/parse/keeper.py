@@ -21,7 +21,7 @@ from syncrawl.errors import ConfigError, SyncrawlError
 from syncrawl.log import Log
 from syncrawl.parse import frames
 from syncrawl.parse.process import LEAVE_SECONDS, Child, Gone, Late, Nonsense
-from syncrawl.parse.work import Parts, Work
+from syncrawl.parse.work import ParserUnusable, Parts, Work
 
 # Seconds that a child may take to load its parsers, and attempts to have one for a page.
 START_SECONDS = 30.0
@@ -55,6 +55,14 @@ class ParserRaised(SyncrawlError):
 
 class _NoChild(Exception):
     """There is no child for the page, and why; the page is not to blame."""
+
+
+class _NoParser(_NoChild):
+    """The child has said that a parser cannot be made or opened; which, or ""."""
+
+    def __init__(self, reply: frames.Failed) -> None:
+        super().__init__(reply.error)
+        self.parser = reply.parser
 
 
 class ChildKeeper:
@@ -121,21 +129,26 @@ class ChildKeeper:
         """What the child's parsers make of a page, within the deadline.
 
         Raises ParseTimeout, ChildFailed or ParserRaised; the next page is parsed all the same.
+        Raises ParserUnusable where a parser cannot be made or opened, however often that is tried.
         """
         self.at = ""
         request = frames.encode_request(parts, body)
-        why = ""
+        why, unusable = "", None
         for _ in range(ATTEMPTS):
             try:
                 child = self._ready()
                 reply = self._ask(child, request, body, parts.url)
             except _NoChild as exc:
+                # Not the exception: with its frames it would keep what the child had open.
                 why = str(exc)
+                unusable = exc.parser if isinstance(exc, _NoParser) else None
                 continue
             if child.heard:
                 self._tell(child, parts.url)
             return self._work_of(child, reply, parts.url)
         self._log.error("a parser process cannot be had", why=why, attempts=ATTEMPTS, url=parts.url)
+        if unusable is not None:
+            raise ParserUnusable(why, parser=unusable)
         raise ChildFailed(f"no parser process: {why}", url=parts.url)
 
     def _start(self) -> Child:
@@ -167,7 +180,9 @@ class ChildKeeper:
             raise _NoChild(f"it said nonsense: {exc}") from None
         if not isinstance(reply, frames.Ready):
             self._end(child)
-            raise _NoChild(reply.error if isinstance(reply, frames.Failed) else "it said nonsense")
+            if isinstance(reply, frames.Failed):
+                raise _NoParser(reply)
+            raise _NoChild("it said nonsense")
         child.ready = True
         return child
 

@@ -1,7 +1,7 @@
 """What parsing one page takes and gives, the same in a parse thread and in a parse child.
 
-Runs on parse threads, or in a parse child. Imports the API, msgspec, and the parse stage's
-own modules.
+Runs on parse threads, or in a parse child. Imports the API, the errors, msgspec, and the parse
+stage's own modules.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from syncrawl.api import Headers, Link, Page, Parser, Record
+from syncrawl.errors import SyncrawlError
 from syncrawl.parse.collect import collect
 from syncrawl.parse.html import base_of, make_page
 
@@ -21,6 +22,17 @@ class NamedParser(NamedTuple):
 
     name: str
     parser: Parser
+
+
+class ParserUnusable(SyncrawlError):
+    """A parser cannot be opened: no page is to blame, and none can be parsed.
+
+    `parser` is its name, or "" where the message tells.
+    """
+
+    def __init__(self, message: str, *, parser: str) -> None:
+        super().__init__(message)
+        self.parser = parser
 
 
 class Parts(msgspec.Struct, array_like=True, gc=False):
@@ -81,9 +93,12 @@ class Bench:
         self.at = ""
 
     def open(self) -> None:
-        """Give parsers that want it a start on their own thread."""
-        for _, parser in self._parsers:
-            getattr(parser, "open", _nothing)()
+        """Give parsers that want it a start on their own thread. Raises ParserUnusable."""
+        for name, parser in self._parsers:
+            try:
+                getattr(parser, "open", _nothing)()
+            except BaseException as exc:
+                raise ParserUnusable(f"its open() raised {told(exc)}", parser=name) from exc
 
     def close(self, on_failure: Callable[[str, Exception], None]) -> None:
         """The counterpart of `open`; a parser that fails here is told about and left."""
