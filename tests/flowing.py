@@ -186,13 +186,13 @@ class Simulation:
 
     def refill(self) -> None:
         """Give the hosts what they ask for."""
-        for key, wants in self.scheduler.take_wanted():
+        for key, wants in self.scheduler.windows.take_wanted():
             self._feed(key, wants.room)
 
     def _feed(self, name: str, count: int) -> None:
         urls = [f"http://{name}/{next(self.numbers)}" for _ in range(count)]
         entries = [Entry(url, number) for number, url in enumerate(urls)]
-        self.scheduler.offer(name, entries, [], more=True)
+        self.scheduler.windows.offer(name, entries, [], more=True)
 
     def settle(self, fetched: Fetched) -> None:
         """Parsed and committed at once."""
@@ -286,7 +286,7 @@ class Pipeline(Simulation):
         self.frontier.commit(Batch(notes={TOKENS: outputs.open(None)}))
         self.feeder = Feeder(
             frontier=self.frontier,
-            scheduler=self.scheduler,
+            windows=self.scheduler.windows,
             robots=OpenRobots(self.scheduler),  # type: ignore[arg-type]
             ledger=self.ledger,
             scope=Scope(config.scope, ()),

@@ -142,7 +142,7 @@ class OpenRobots:
         best_cold: int | None = None,
     ) -> None:
         key = host_of(entries[0].request_url)
-        self._scheduler.offer(key, list(entries), [], more=more, best_cold=best_cold)
+        self._scheduler.windows.offer(key, list(entries), [], more=more, best_cold=best_cold)
 
     def load(self, packed: bytes) -> None:
         self.loaded.append(packed)
@@ -196,7 +196,7 @@ class Bench:
         self.robots = OpenRobots(self.scheduler)
         self.feeder = Feeder(
             frontier=self.frontier,
-            scheduler=self.scheduler,
+            windows=self.scheduler.windows,
             robots=self.robots,  # type: ignore[arg-type]
             ledger=self.ledger,
             scope=Scope(self.config.scope, ()),
@@ -543,7 +543,7 @@ def test_a_given_up_host_fails_all_it_has_wherever_it_waits() -> None:
     bench = Bench(start=1)
     bench.seed(*(f"http://dead/{n}" for n in range(60)), "http://b/")
     ended = 0
-    while bench.scheduler.verdict("dead") is None:
+    while bench.scheduler.windows.verdict("dead") is None:
         lease = bench.lease()
         if lease.host.key == "b":
             bench.step(bench.parsed(lease))
@@ -824,7 +824,7 @@ def test_what_was_not_committed_is_not_counted() -> None:
 
 def test_a_pause_that_came_with_robots_is_durable_too() -> None:
     bench = Bench()
-    bench.scheduler.offer("a", [], [entry("http://a/1")], more=False)
+    bench.scheduler.windows.offer("a", [], [entry("http://a/1")], more=False)
     lease = bench.lease()
     assert lease.job is not None
     bench.scheduler.release(lease, "throttled", retry_after=500.0)

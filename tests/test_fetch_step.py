@@ -197,7 +197,7 @@ class Bench:
         """Lease the URL, do one step; what was handed on."""
         entry = Entry(text, fp(text), **more)
         self.seen.add([entry.fp])
-        self.scheduler.offer(host_of(entry.request_url), [entry], [], more=False)
+        self.scheduler.windows.offer(host_of(entry.request_url), [entry], [], more=False)
         count, releases = len(self.out), len(self.releases.outcomes)
         assert self.step_.step()
         assert len(self.out) == count + 1
@@ -283,7 +283,7 @@ def test_only_a_refusal_of_the_proxy_ends_the_run(final: bool) -> None:
 
 def test_a_robots_lease_is_the_robots_steps() -> None:
     bench = Bench({})
-    bench.scheduler.offer("c", [], [Entry("http://c/", 1)], more=False)
+    bench.scheduler.windows.offer("c", [], [Entry("http://c/", 1)], more=False)
     assert bench.step_.step()
     assert [lease.url for lease in bench.robots_runs] == ["http://c/robots.txt"]
     assert bench.out == []
@@ -741,7 +741,7 @@ def test_a_worker_given_up_after_a_hop_has_told_of_it_and_of_nothing_later() -> 
         given_up.extend(bench.watch.overdue(bench.clock.monotonic()))
         return moved("/2")
 
-    bench.scheduler.offer("a", [Entry("http://a/", fp("http://a/"))], [], more=False)
+    bench.scheduler.windows.offer("a", [Entry("http://a/", fp("http://a/"))], [], more=False)
     assert not bench.step_.step()
     (stuck,) = given_up
     assert stuck.fetched is not None
@@ -776,7 +776,7 @@ def test_many_workers_give_back_every_slot_whatever_happens() -> None:
         table[f"http://a/t{n}"] = answer(200, "y")
     bench = Bench(table, workers=32)
     bench.step_._sink = SimpleNamespace(put=bench.out.append)
-    bench.scheduler.offer("a", [Entry(u, fp(u)) for u in list(table)[::2]], [], more=False)
+    bench.scheduler.windows.offer("a", [Entry(u, fp(u)) for u in list(table)[::2]], [], more=False)
     settled = threading.Event()
 
     def work() -> None:

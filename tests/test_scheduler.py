@@ -122,7 +122,7 @@ class Bench:
         self.calls += 1
 
     def offer(self, key: str, count: int, *, more: bool | None = False, first: int = 0) -> None:
-        self.scheduler.offer(key, entries(key, count, first), [], more=more)
+        self.scheduler.windows.offer(key, entries(key, count, first), [], more=more)
 
     def lease(self) -> Lease | None:
         """A lease, or None where the call would wait."""
@@ -198,7 +198,7 @@ def test_a_host_that_got_free_goes_before_one_that_is_busy() -> None:
 def test_in_a_window_the_higher_priority_goes_first_then_the_older() -> None:
     bench = Bench(config(start=9))
     window = [entry("a", 1), entry("a", 2, 5), entry("a", 3), entry("a", 4, 5), entry("a", 5, 100)]
-    bench.scheduler.offer("a", window, [], more=False)
+    bench.scheduler.windows.offer("a", window, [], more=False)
     assert [lease.url[-1] for lease in bench.take_all()] == ["5", "2", "4", "1", "3"]
 
 
@@ -285,7 +285,7 @@ def test_the_limit_follows_what_the_host_says() -> None:
 def test_starts_keep_the_crawl_delay_exactly_robots_included() -> None:
     bench = Bench(config(start=8))
     unknown = entries("a", 6)
-    bench.scheduler.offer("a", [], unknown, more=False)
+    bench.scheduler.windows.offer("a", [], unknown, more=False)
     rules = bench.take()
     times = [bench.clock.monotonic()]
     bench.clock.advance(0.125)
@@ -293,7 +293,7 @@ def test_starts_keep_the_crawl_delay_exactly_robots_included() -> None:
     parked = bench.scheduler.rules_known("http://a", ALLOW_ALL, 0.5, NEVER)
     bench.scheduler.settle(rules, page=False)
     bench.scheduler.give_credit()
-    bench.scheduler.offer("a", parked, [], more=False)
+    bench.scheduler.windows.offer("a", parked, [], more=False)
     while len(times) < 7:
         due = bench.scheduler.waits_until()
         assert due is not None
@@ -363,8 +363,8 @@ def test_a_hop_that_takes_the_last_token_takes_the_host_out_of_the_ready_ones() 
 
 def test_a_host_without_rules_offers_one_lease_the_robots_fetch() -> None:
     bench = Bench()
-    bench.scheduler.offer("a", [], entries("a", 5), more=True)
-    bench.scheduler.offer("a", [], entries("a", 5, first=5), more=True)
+    bench.scheduler.windows.offer("a", [], entries("a", 5), more=True)
+    bench.scheduler.windows.offer("a", [], entries("a", 5, first=5), more=True)
     job = bench.take().job
     assert job == RobotsJob("http://a", "http://a/robots.txt", priority=0)
     assert bench.lease() is None
@@ -373,13 +373,13 @@ def test_a_host_without_rules_offers_one_lease_the_robots_fetch() -> None:
 def test_two_origins_behind_one_gate_ask_each_for_its_own() -> None:
     bench = Bench()
     secure = [Entry("https://a/1", 1), Entry("https://a/2", 2)]
-    bench.scheduler.offer("a", [], [*entries("a", 2), *secure], more=False)
+    bench.scheduler.windows.offer("a", [], [*entries("a", 2), *secure], more=False)
     jobs = [lease.job for lease in bench.take_all()]
     assert {job.url for job in jobs if job} == {"http://a/robots.txt", "https://a/robots.txt"}
     parked = bench.scheduler.rules_known("https://a", ALLOW_ALL, 2.0, NEVER)
     assert parked == secure
     bench.scheduler.rules_known("http://a", ALLOW_ALL, 0.0, NEVER)
-    bench.scheduler.offer("a", secure, [], more=False)
+    bench.scheduler.windows.offer("a", secure, [], more=False)
     bench.clock.advance(2.1)
     assert len(bench.take_all()) == 1, "the slower of the two delays holds for the gate"
 
@@ -387,7 +387,7 @@ def test_two_origins_behind_one_gate_ask_each_for_its_own() -> None:
 def test_what_was_parked_comes_back_with_the_rules() -> None:
     bench = Bench()
     waiting = entries("a", 4)
-    bench.scheduler.offer("a", [], waiting, more=False)
+    bench.scheduler.windows.offer("a", [], waiting, more=False)
     bench.finish(bench.take(), "304")
     assert bench.scheduler.rules_known("http://a", DISALLOW_ALL, 0.0, NEVER) == waiting
     assert bench.scheduler.rules_of("http://a/x") is DISALLOW_ALL
@@ -399,7 +399,7 @@ def test_what_is_offered_as_unknown_after_the_rules_came_is_handed_back() -> Non
     bench = Bench()
     bench.scheduler.rules_known("http://a", ALLOW_ALL, 0.0, NEVER)
     late = entries("a", 3)
-    assert bench.scheduler.offer("a", [], late, more=False) == late
+    assert bench.scheduler.windows.offer("a", [], late, more=False) == late
     assert bench.lease() is None
 
 
@@ -419,7 +419,7 @@ def test_robots_that_moved_are_asked_for_at_the_other_gate() -> None:
     bench = Bench(config(start=1))
     bench.offer("b", 2)
     busy = bench.take()
-    bench.scheduler.offer("a", [], entries("a", 1), more=False)
+    bench.scheduler.windows.offer("a", [], entries("a", 1), more=False)
     first = bench.take()
     assert first.job is not None
     moved = RobotsJob("http://a", "http://b/robots.txt", 1)
@@ -434,7 +434,7 @@ def test_robots_that_moved_are_asked_for_at_the_other_gate() -> None:
 
 def test_failed_robots_are_tried_again_later_and_later() -> None:
     bench = Bench()
-    bench.scheduler.offer("a", [], entries("a", 2), more=False)
+    bench.scheduler.windows.offer("a", [], entries("a", 2), more=False)
     for failures in range(1, 12):
         lease = bench.take()
         assert lease.job is not None
@@ -446,7 +446,7 @@ def test_failed_robots_are_tried_again_later_and_later() -> None:
         bound = min(300.0, 2.0**failures)
         assert bound / 2 <= due - bench.clock.monotonic() <= bound
         bench.until(due)
-    assert bench.scheduler.verdict("a") is None
+    assert bench.scheduler.windows.verdict("a") is None
 
 
 def test_failed_robots_leave_rules_that_are_known_in_force() -> None:
@@ -465,7 +465,7 @@ def test_failed_robots_leave_rules_that_are_known_in_force() -> None:
 def test_a_host_that_never_answered_its_robots_is_unreachable() -> None:
     bench = Bench()
     waiting = entries("a", 2)
-    bench.scheduler.offer("a", [], waiting, more=False)
+    bench.scheduler.windows.offer("a", [], waiting, more=False)
     for _ in range(3):
         lease = bench.take()
         assert lease.job is not None
@@ -476,7 +476,7 @@ def test_a_host_that_never_answered_its_robots_is_unreachable() -> None:
             bench.until(due)
     assert bench.scheduler.take_notes().verdicts == [("a", "unreachable")]
     assert bench.lease() is None
-    assert bench.scheduler.unload("a") == waiting
+    assert bench.scheduler.windows.unload("a") == waiting
 
 
 def vain(bench: Bench, outcome: str) -> float | None:
@@ -497,13 +497,13 @@ def vain(bench: Bench, outcome: str) -> float | None:
 @pytest.mark.parametrize("outcome", ["gateway_throttled", "pressure", "gateway_exhausted"])
 def test_robots_that_we_hold_up_wait_longer_and_longer_and_blame_no_host(outcome: str) -> None:
     bench = Bench(config(give_up_after=60.0))
-    bench.scheduler.offer("a", [], entries("a", 2), more=False)
+    bench.scheduler.windows.offer("a", [], entries("a", 2), more=False)
     for times in range(12):
         wait = vain(bench, outcome)
         bound = min(60.0, 2.0**times)
         assert wait is not None
         assert bound / 2 <= wait <= bound + 1e-6
-    assert bench.scheduler.verdict("a") is None
+    assert bench.scheduler.windows.verdict("a") is None
 
 
 @pytest.mark.parametrize(
@@ -513,14 +513,14 @@ def test_robots_that_we_hold_up_wait_longer_and_longer_and_blame_no_host(outcome
 def test_robots_that_our_route_fails_end_like_a_page(outcome: str, tries: int) -> None:
     bench = Bench()
     waiting = entries("a", 2)
-    bench.scheduler.offer("a", [], waiting, more=False)
+    bench.scheduler.windows.offer("a", [], waiting, more=False)
     waits = [vain(bench, outcome) for _ in range(tries)]
     assert waits[-1] is None
     for times, wait in enumerate(waits[:-1], 1):
         assert wait is not None
         assert wait <= min(60.0, 2.0**times)
     assert bench.scheduler.take_notes().verdicts == [("a", outcome)]
-    assert bench.scheduler.unload("a") == waiting
+    assert bench.scheduler.windows.unload("a") == waiting
 
 
 def test_robots_that_our_route_fails_leave_rules_that_are_known_in_force() -> None:
@@ -533,13 +533,13 @@ def test_robots_that_our_route_fails_leave_rules_that_are_known_in_force() -> No
     bench.scheduler.robots_failed(job.job, "gateway_failed")
     assert bench.scheduler.rules_of("http://a/x") is ALLOW_ALL
     assert bench.scheduler.waits_until() is None
-    assert bench.scheduler.verdict("a") is None
+    assert bench.scheduler.windows.verdict("a") is None
 
 
 @pytest.mark.parametrize("moved_before", [True, False])
 def test_robots_that_moved_to_a_dead_gate_count_as_failed(moved_before: bool) -> None:
     bench = Bench(config(start=1))
-    bench.scheduler.offer("a", [], entries("a", 1), more=False)
+    bench.scheduler.windows.offer("a", [], entries("a", 1), more=False)
     bench.finish(bench.take(), "redirect")
     bench.offer("dead", 20)
     for _ in range(9):
@@ -549,16 +549,16 @@ def test_robots_that_moved_to_a_dead_gate_count_as_failed(moved_before: bool) ->
     if moved_before:
         bench.scheduler.robots_moved(moved)
     bench.finish(last, "connect")
-    assert bench.scheduler.verdict("dead") == "unreachable"
+    assert bench.scheduler.windows.verdict("dead") == "unreachable"
     if not moved_before:
         bench.scheduler.robots_moved(moved)
-    given_up = bench.scheduler.verdict("a") is not None
+    given_up = bench.scheduler.windows.verdict("a") is not None
     assert given_up or bench.scheduler.waits_until() is not None
 
 
 def test_entries_offered_to_a_host_that_was_just_given_up_are_not_lost() -> None:
     bench = Bench(config(give_up_after=5.0))
-    bench.scheduler.offer("a", [], entries("a", 1), more=False)
+    bench.scheduler.windows.offer("a", [], entries("a", 1), more=False)
     bench.finish(bench.take(), "304")
     parked = bench.scheduler.rules_known("http://a", ALLOW_ALL, 0.0, NEVER)
     bench.offer("a", 2, first=5)
@@ -568,8 +568,8 @@ def test_entries_offered_to_a_host_that_was_just_given_up_are_not_lost() -> None
     bench.clock.advance(6.0)
     bench.finish(lease, "5xx")
     assert bench.scheduler.take_notes().verdicts == [("a", "refusing")]
-    assert bench.scheduler.unload("a") == []
-    back = bench.scheduler.offer("a", parked, [], more=None)
+    assert bench.scheduler.windows.unload("a") == []
+    back = bench.scheduler.windows.offer("a", parked, [], more=None)
     later = bench.scheduler.take_notes()
     assert back == []
     assert later.failed == [(entry, "refusing") for entry in parked]
@@ -580,7 +580,7 @@ def test_waits_that_a_host_asks_for_are_excused_and_each_second_once() -> None:
     bench = Bench(config(start=4, floor=4, give_up_after=10.0))
     bench.prove("a")
     cycles = 0
-    while bench.scheduler.verdict("a") is None:
+    while bench.scheduler.windows.verdict("a") is None:
         bench.offer("a", 4, first=10 * cycles)
         leases = bench.take_all()
         assert len(leases) == 4
@@ -766,7 +766,7 @@ def test_robots_without_success_for_give_up_after_are_the_end_of_their_urls(answ
         if due is None:
             break
         bench.until(due)
-    assert bench.scheduler.verdict("a") is not None
+    assert bench.scheduler.windows.verdict("a") is not None
 
 
 def test_an_engine_that_raises_costs_a_later_try_and_no_worker() -> None:
@@ -806,7 +806,7 @@ def test_one_robots_fetch_an_origin_however_many_threads_offer() -> None:
             if len(pages) == total:
                 bench.scheduler.close()
 
-    bench.scheduler.offer("ready", entries("ready", 1), [], more=False)
+    bench.scheduler.windows.offer("ready", entries("ready", 1), [], more=False)
     total = 1 + 4 * (8 * 3 - 7)  # /20 to /26 of each host are disallowed
     run_threads([lambda n=n: offer(n) for n in range(8)] + [work] * 16, bench.scheduler)
     assert Counter(site.asked) == dict.fromkeys(answers, 1)
@@ -821,13 +821,13 @@ def test_a_host_that_never_answers_is_given_up_after_ten_failures() -> None:
     bench = Bench(config(start=1))
     bench.offer("dead", 20)
     for count in range(10):
-        assert bench.scheduler.verdict("dead") is None, count
+        assert bench.scheduler.windows.verdict("dead") is None, count
         bench.finish(bench.take(), "connect")
-    assert bench.scheduler.verdict("dead") == "unreachable"
+    assert bench.scheduler.windows.verdict("dead") == "unreachable"
     assert bench.lease() is None
     assert bench.scheduler.take_notes().verdicts == [("dead", "unreachable")]
     assert bench.scheduler.take_notes().verdicts == []
-    assert len(bench.scheduler.unload("dead")) == 10
+    assert len(bench.scheduler.windows.unload("dead")) == 10
 
 
 def test_a_host_that_has_answered_gets_its_hour() -> None:
@@ -837,12 +837,12 @@ def test_a_host_that_has_answered_gets_its_hour() -> None:
     for _ in range(20):
         bench.finish(bench.take(), "timeout")
     bench.clock.advance(3601.0)
-    assert bench.scheduler.verdict("a") is None
+    assert bench.scheduler.windows.verdict("a") is None
     bench.finish(bench.take(), "4xx")  # an answer: the hour begins anew
     bench.finish(bench.take(), "timeout")
     bench.clock.advance(3601.0)
     bench.finish(bench.take(), "timeout")
-    assert bench.scheduler.verdict("a") == "unreachable"
+    assert bench.scheduler.windows.verdict("a") == "unreachable"
 
 
 def test_an_hour_of_refusals_is_a_verdict_too() -> None:
@@ -852,7 +852,7 @@ def test_an_hour_of_refusals_is_a_verdict_too() -> None:
     bench.finish(bench.take(), "5xx")
     bench.clock.advance(3601.0)
     bench.finish(bench.take(), "5xx")
-    assert bench.scheduler.verdict("a") == "refusing"
+    assert bench.scheduler.windows.verdict("a") == "refusing"
 
 
 def test_hosts_without_an_answer_share_half_of_the_workers() -> None:
@@ -959,7 +959,7 @@ def test_no_cap_on_pages_is_ever_exceeded_and_each_is_reached(
         pages[lease.host.key] += 1
     assert pages == (Counter(a=limit, b=limit) if per_host else pages)
     assert per_host or pages.total() == limit
-    assert bench.scheduler.exhausted("a") is per_host
+    assert bench.scheduler.windows.exhausted("a") is per_host
 
 
 def test_a_capped_host_blocks_nobody() -> None:
@@ -971,7 +971,7 @@ def test_a_capped_host_blocks_nobody() -> None:
     bench.finish(leases[0], "2xx")
     bench.finish(leases[1], "4xx")
     assert keys_of(bench.take_all()) == [leases[1].host.key]
-    assert len(bench.scheduler.unload(leases[0].host.key)) == 4
+    assert len(bench.scheduler.windows.unload(leases[0].host.key)) == 4
 
 
 # -- windows and refills ----------------------------------------------------------------------
@@ -984,16 +984,16 @@ def test_a_low_window_is_wanted_once_until_it_is_refilled() -> None:
     leases = [bench.take() for _ in range(16)]
     assert bench.calls == 1
     bench.clock.advance(2.0)
-    assert bench.scheduler.take_wanted() == [("a", Wants(16))]
+    assert bench.scheduler.windows.take_wanted() == [("a", Wants(16))]
     leases += [bench.take() for _ in range(2)]
     assert bench.calls == 1
-    assert bench.scheduler.take_wanted() == []
+    assert bench.scheduler.windows.take_wanted() == []
     bench.offer("a", 1, more=True, first=40)
     bench.clock.advance(2.0)
-    assert bench.scheduler.take_wanted() == [("a", Wants(17))]
+    assert bench.scheduler.windows.take_wanted() == [("a", Wants(17))]
     bench.offer("a", 0, more=False)
     bench.take_all()
-    assert bench.scheduler.take_wanted() == []
+    assert bench.scheduler.windows.take_wanted() == []
 
 
 def test_the_window_grows_with_the_pace_and_is_bounded() -> None:
@@ -1002,33 +1002,33 @@ def test_the_window_grows_with_the_pace_and_is_bounded() -> None:
     for _ in range(50):
         bench.finish(bench.take())
     bench.clock.advance(0.5)
-    bench.scheduler.take_wanted()
+    bench.scheduler.windows.take_wanted()
     bench.offer("a", 1, more=True, first=100)
-    assert bench.scheduler.wants("a", 0).room == 200 - 15, "two seconds of 100 a second"
+    assert bench.scheduler.windows.wants("a", 0).room == 200 - 15, "two seconds of 100 a second"
 
 
 def test_a_host_that_has_run_dry_gives_its_place_to_another() -> None:
     bench = Bench(config(active=2))
     bench.offer("a", 1)
     bench.offer("b", 1, more=True)
-    assert bench.scheduler.free_places() == 0
+    assert bench.scheduler.windows.free_places() == 0
     for lease in bench.take_all():
         bench.finish(lease)
-    assert not bench.scheduler.is_loaded("a")
-    assert bench.scheduler.is_loaded("b")
-    assert bench.scheduler.wants("a", 0).room == 0
-    assert bench.scheduler.wants("b", 0).room > 0
+    assert not bench.scheduler.windows.is_loaded("a")
+    assert bench.scheduler.windows.is_loaded("b")
+    assert bench.scheduler.windows.wants("a", 0).room == 0
+    assert bench.scheduler.windows.wants("b", 0).room > 0
     bench.offer("b", 0, more=False)
-    assert bench.scheduler.free_places() == 2
+    assert bench.scheduler.windows.free_places() == 2
 
 
 def test_a_host_that_is_not_due_soon_takes_no_place() -> None:
     bench = Bench(config(active=1, start=1))
     bench.offer("a", 2)
     lease = bench.take()
-    assert bench.scheduler.free_places() == 0
+    assert bench.scheduler.windows.free_places() == 0
     bench.finish(lease, "throttled", retry_after=6.0)
-    assert bench.scheduler.free_places() == 1
+    assert bench.scheduler.windows.free_places() == 1
 
 
 def test_hungry_is_a_host_with_threads_and_no_url() -> None:
@@ -1048,8 +1048,8 @@ def test_hungry_is_a_host_with_threads_and_no_url() -> None:
 
 def test_what_waits_for_rules_fills_the_window_too() -> None:
     bench = Bench()
-    bench.scheduler.offer("a", [], entries("a", 40), more=True)
-    assert bench.scheduler.take_wanted() == []
+    bench.scheduler.windows.offer("a", [], entries("a", 40), more=True)
+    assert bench.scheduler.windows.take_wanted() == []
 
 
 def test_a_lease_is_settled_once() -> None:
@@ -1249,7 +1249,7 @@ def test_an_event_made_nearer_from_outside_wakes_the_watcher() -> None:
     bench.scheduler.rules_known("http://slow", ALLOW_ALL, 60.0, NEVER)
     bench.offer("slow", 2)
     assert bench.take().host.key == "slow"
-    bench.scheduler.offer("a", [], entries("a", 1), more=False)
+    bench.scheduler.windows.offer("a", [], entries("a", 1), more=False)
     job = bench.take().job
     assert job is not None
     with Crew(bench, 1) as crew:
@@ -1263,7 +1263,7 @@ def test_failed_robots_are_tried_again_by_a_sleeping_worker() -> None:
     bench = Bench(clock=PunctualClock())
     with Crew(bench, 2) as crew:
         crew.until_waiting(2)
-        bench.scheduler.offer("a", [], entries("a", 1), more=False)
+        bench.scheduler.windows.offer("a", [], entries("a", 1), more=False)
         lease = crew.next()
         assert lease.job is not None
         bench.scheduler.robots_failed(lease.job, "5xx")
@@ -1348,7 +1348,7 @@ class World:
         self.news = threading.Condition()
         self.results: list[Lease] = []
         self.called = False
-        self.scheduler._on_wanted = self.call
+        self.scheduler.windows.on_wanted = self.call
         self.pending: dict[str, list[Entry]] = {}
         self.left = 0
         self.done: Counter[str] = Counter()
@@ -1391,9 +1391,9 @@ class World:
                 self.done[lease.url] += 1
             self.left -= len(results)
             self.scheduler.settle_all([(lease, False) for lease in results])
-            self.feed(self.scheduler.take_wanted())
-            places = max(0, self.scheduler.free_places())
-            idle = [key for key in self.pending if not self.scheduler.is_loaded(key)]
+            self.feed(self.scheduler.windows.take_wanted())
+            places = max(0, self.scheduler.windows.free_places())
+            idle = [key for key in self.pending if not self.scheduler.windows.is_loaded(key)]
             self.feed([(key, Wants(1)) for key in idle[:places]])
         self.scheduler.close()
 
@@ -1405,7 +1405,7 @@ class World:
                 self.pending[key] = rest
             else:
                 self.pending.pop(key, None)
-            self.scheduler.offer(key, given, [], more=bool(rest))
+            self.scheduler.windows.offer(key, given, [], more=bool(rest))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -1480,7 +1480,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         fresh = [entry(key, next(self.numbers), priority) for _ in range(count)]
         self.waiting |= {e.url for e in fresh}
         ready, unknown = (fresh, []) if key in self.known else ([], fresh)
-        assert self.scheduler.offer(key, ready, unknown, more=False) == []
+        assert self.scheduler.windows.offer(key, ready, unknown, more=False) == []
 
     @rule()
     def lease(self) -> None:
@@ -1524,7 +1524,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 f"http://{key}", ALLOW_ALL, self.delayed(key), NEVER
             )
             self.known.add(key)
-            self.scheduler.offer(key, parked, [], more=None)
+            self.scheduler.windows.offer(key, parked, [], more=None)
         else:
             self.finished.add(lease.url)
             self.scheduler.release(lease, outcome, retry_after=retry_after)

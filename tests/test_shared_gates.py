@@ -52,7 +52,7 @@ class Bench:
         )
         for name in NAMES:
             self.scheduler.rules_known(f"http://{name}", ALLOW_ALL, 0.0, NEVER)
-            self.scheduler.offer(name, entries(name, 20), [], more=False)
+            self.scheduler.windows.offer(name, entries(name, 20), [], more=False)
 
     def lease(self) -> Lease | None:
         try:

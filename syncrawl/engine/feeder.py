@@ -1,4 +1,4 @@
-"""Keeps the scheduler fed: entries move from the frontier's disk to the hosts' windows.
+"""Keeps the hosts' windows fed with entries from the frontier's disk.
 
 Commit thread only. What turns out not to be fetched on the way (a given-up host, a tighter
 scope, a page cap) ends here, and is written down with the next commit.
@@ -10,7 +10,7 @@ from syncrawl.clock import Clock
 from syncrawl.engine.hosts import Wants
 from syncrawl.engine.ledger import Ledger
 from syncrawl.engine.robots import RobotsStep
-from syncrawl.engine.scheduler import Scheduler
+from syncrawl.engine.windows import Windows
 from syncrawl.frontier.model import SHED, Entry, Finish, Frontier, origin_of
 from syncrawl.log import Log
 from syncrawl.scope import Scope
@@ -19,19 +19,18 @@ from syncrawl.urls import Canonicalizer
 # The frontier's notes that hold an origin's robots.txt.
 ROBOTS = "robots/"
 
-
 # Above the number of any bundle.
 _NEVER_NEW = 1 << 62
 
 
 class Feeder:
-    """Every entry it takes is offered to the scheduler or ended, none is lost."""
+    """Every entry it takes is offered to a window or ended, none is lost."""
 
     def __init__(
         self,
         *,
         frontier: Frontier,
-        scheduler: Scheduler,
+        windows: Windows,
         robots: RobotsStep,
         ledger: Ledger,
         scope: Scope,
@@ -42,7 +41,7 @@ class Feeder:
         first_bundle: int,
     ) -> None:
         self._frontier = frontier
-        self._scheduler = scheduler
+        self._windows = windows
         self._robots = robots
         self._ledger = ledger
         self._scope = scope
@@ -83,12 +82,12 @@ class Feeder:
 
     def refill(self, touched: set[str]) -> None:
         """Feed hosts that asked, those in `touched` that got URLs, and new hosts in free places."""
-        for key, wants in self._scheduler.take_wanted():
+        for key, wants in self._windows.take_wanted():
             self._feed(key, wants)
         touched |= self._frontier.ripen(self._clock.wall())
         for key in touched:
             best = self._frontier.best_priority(key)
-            if best is not None and (wants := self._scheduler.wants(key, best)).room:
+            if best is not None and (wants := self._windows.wants(key, best)).room:
                 self._feed(key, wants)
         for key in self._newcomers():
             self._feed(key, Wants(1))
@@ -102,17 +101,17 @@ class Feeder:
             if priority != level:
                 # Hosts of lower priority than this one's do not count.
                 level = priority
-                places = self._scheduler.free_places(priority) - len(chosen)
+                places = self._windows.free_places(priority) - len(chosen)
             if places <= 0:
                 break
-            if key not in self.retired and not self._scheduler.is_loaded(key):
+            if key not in self.retired and not self._windows.is_loaded(key):
                 chosen.append(key)
                 places -= 1
         return chosen
 
     def fail_host(self, key: str, verdict: str) -> None:
         """Everything that waits for a given-up host fails now."""
-        self.fail(self._scheduler.unload(key) + self._frontier.take_all(key), verdict)
+        self.fail(self._windows.unload(key) + self._frontier.take_all(key), verdict)
 
     def shed(self, entries: list[Entry]) -> None:
         """End entries that there is no room for."""
@@ -124,7 +123,7 @@ class Feeder:
         # denied, and links that passed the old scope and are on their way to a commit.
         self._first_bundle = _NEVER_NEW
         for key in list(self._frontier.unfinished_by_queue()):
-            entries = self._scheduler.unload(key, jobs=self._scope.denied_host(key))
+            entries = self._windows.unload(key, jobs=self._scope.denied_host(key))
             if self._scope.denied_host(key):
                 entries += self._frontier.take_all(key)
             entries = [entry for entry in entries if self._in_scope(entry)]
@@ -141,18 +140,18 @@ class Feeder:
 
     def retire_if_capped(self, key: str) -> None:
         """Take a host out of the run once all the pages it may have are committed."""
-        if self._cap and key not in self.retired and self._scheduler.exhausted(key):
+        if self._cap and key not in self.retired and self._windows.exhausted(key):
             self.retired.add(key)
-            self._scheduler.unload(key)
+            self._windows.unload(key)
             self._log.info("host has all its pages", host=key, max_pages_per_host=self._cap)
 
     def _feed(self, key: str, wants: Wants) -> None:
-        """Move entries of one host from the frontier to the scheduler."""
+        """Move entries of one host from the frontier to its window."""
         if self._cap and self._ledger.host(key).pages >= self._cap:
             self.retired.add(key)
             return
         entries = self._frontier.take(key, wants.room, wants.above)
-        verdict = self._scheduler.verdict(key)
+        verdict = self._windows.verdict(key)
         if verdict is not None:
             self.fail(entries, verdict)
             return
@@ -163,7 +162,7 @@ class Feeder:
         if entries:
             self._robots.sort_out(entries, more=best is not None, best_cold=best)
         else:
-            self._scheduler.offer(key, [], [], more=best is not None, best_cold=best)
+            self._windows.offer(key, [], [], more=best is not None, best_cold=best)
 
     def _in_scope(self, entry: Entry) -> bool:
         """False where a resumed run's tighter scope refuses an entry; it is then dropped."""

@@ -156,7 +156,9 @@ class RobotsStep:
         key = self._queue_of(host_of(waiting[0].request_url))
         while waiting:
             ready, unknown, dropped = self._split(waiting)
-            waiting = self._scheduler.offer(key, ready, unknown, more=more, best_cold=best_cold)
+            waiting = self._scheduler.windows.offer(
+                key, ready, unknown, more=more, best_cold=best_cold
+            )
             if dropped:
                 self._scheduler.drop(dropped, "robots")
                 self._on_notes()

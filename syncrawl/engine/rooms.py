@@ -252,7 +252,7 @@ class Rooms:
             frontier.commit(Batch(notes={TOKENS: opened}))
         feeder = Feeder(
             frontier=frontier,
-            scheduler=self.scheduler,
+            windows=self.scheduler.windows,
             robots=self.robots,
             ledger=self.ledger,
             scope=self.scope,

@@ -1,9 +1,9 @@
 """Which exchange is made next: hosts by when they are ready, workers that pull.
 
-Any thread, through `lease`, `release`, `settle` and `offer`. One lock, two conditions on
-it; nothing is done under it but decisions. Every admission, of whatever kind, is made
-here, so a host's gate cannot be gone around. That is what keeps this module long: whatever
-decides without admitting has its own (standings, waiters, judge, endgame, origins, machines).
+Any thread, through `lease`, `release` and `settle`. One lock, two conditions on it; nothing
+is done under it but decisions. Every admission, of whatever kind, is made here, so a host's
+gate cannot be gone around. That is what keeps this module long: whatever decides without
+admitting has its own (windows, standings, waiters, judge, endgame, origins, machines).
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from syncrawl.clock import Clock
 from syncrawl.config.model import Config
 from syncrawl.engine.budget import ByteBudget
 from syncrawl.engine.endgame import Endgame
-from syncrawl.engine.hosts import LOWEST, Host, Lookup, RobotsJob, Wants
+from syncrawl.engine.hosts import Host, Lookup, RobotsJob
 from syncrawl.engine.judge import Judge
 from syncrawl.engine.lease import Lease
 from syncrawl.engine.machines import MachineGate, Machines
 from syncrawl.engine.notes import LiveHost, Notes
 from syncrawl.engine.origins import Origins
+from syncrawl.engine.roster import Roster
 from syncrawl.engine.standings import Standings
 from syncrawl.engine.waiters import Waiters
+from syncrawl.engine.windows import Windows
 from syncrawl.errors import FetchError
-from syncrawl.frontier.model import Entry, host_of, origin_of
+from syncrawl.frontier.model import Entry, origin_of
 from syncrawl.limits.aimd import AimdLimiter
 from syncrawl.limits.signals import Signal, rule_of
 
@@ -60,29 +62,37 @@ class Scheduler:
         """
         self._clock = clock
         self._budget = budget
-        self._new_host = new_host
-        self._queue_of = queue_of
-        self._on_wanted = on_wanted
         self._workers = config.fetch.workers
         self._max_pages = config.crawl.max_pages
-        self._active_limit = config.host.active
         # Guards every field below and all Hosts, Origins and Leases.
         self._lock = threading.Lock()
         self._waiters = Waiters(self._lock, clock)
         self._judge = Judge(config, rng)
         self._endgame = Endgame()
-        self._origins = Origins(
-            host_at=self._host_at, judge=self._judge, changed=self._place, give_up=self._give_up
-        )
         self._machines = Machines(new_gate) if new_gate else None
         self._route = route
         # Nothing is leased before this: the gateway's quota is used up.
         self._held_until = float("-inf")
         self._closed = False
         self._sequence = itertools.count()
-        self._hosts: dict[str, Host] = {}
         self._bound = self._credits = config.queues.bound(config.fetch.workers)
         self._standings = Standings(self._at_work)
+        self._roster = Roster(new_host, queue_of, entered=self._standings.enter)
+        self._origins = Origins(
+            host_at=self._roster.of, judge=self._judge, changed=self._place, give_up=self._give_up
+        )
+        # Where the commit thread lays down what is leased here.
+        self.windows = Windows(
+            self._lock,
+            roster=self._roster,
+            origins=self._origins,
+            standings=self._standings,
+            clock=clock,
+            active=config.host.active,
+            changed=self._wake,
+            failed=self._fail,
+            on_wanted=on_wanted,
+        )
         self._exchanging = 0
         self._handful = max(1, min(8, self._credits // 4))
         # Whether max_pages_per_host may hold ready hosts back until something is settled.
@@ -91,7 +101,6 @@ class Scheduler:
         self._pages = 0
         self._reserved = 0
         self._requests = 0
-        self._wanted: set[str] = set()
         self._notes = Notes()
 
     # -- fetch threads ----------------------------------------------------------------
@@ -110,9 +119,9 @@ class Scheduler:
                 # Only time brings a host; a credit, a page or room is brought.
                 due = self._next_event() if reason in _BY_TIME else None
                 self._waiters.sleep(now, reason, due)
-            wanted = bool(self._wanted)
+            wanted = self.windows.anything_wanted
         if wanted:
-            self._on_wanted()
+            self.windows.on_wanted()
         return lease
 
     def readmit(self, lease: Lease, url: str | None = None) -> bool:
@@ -123,7 +132,7 @@ class Scheduler:
         """
         with self._lock:
             host = lease.host
-            if url is not None and self._queue_of(host_of(url)) != host.key:
+            if url is not None and self._roster.key_of(url) != host.key:
                 return False
             now = self._clock.monotonic()
             if not host.gate.try_readmit(now):
@@ -195,7 +204,7 @@ class Scheduler:
     def rules_of(self, url: str) -> RobotsRules | None:
         """The rules in force for `url`, where they are known."""
         with self._lock:
-            host = self._hosts.get(self._queue_of(host_of(url)))
+            host = self._roster.get(self._roster.key_of(url))
             origin = host.origins.get(origin_of(url)) if host else None
             return origin.rules if origin else None
 
@@ -264,44 +273,6 @@ class Scheduler:
             if self._credits > 0:
                 self._wake()
 
-    def offer(
-        self,
-        key: str,
-        ready: list[Entry],
-        unknown: list[Entry],
-        *,
-        more: bool | None,
-        best_cold: int | None = None,
-    ) -> list[Entry]:
-        """Give a host URLs: `ready` passed its rules, for `unknown` the rules were not known.
-
-        `more` is whether the frontier has further ones, None where the caller cannot know, and
-        `best_cold` the best priority among them. Returns those of `unknown` whose rules have
-        arrived meanwhile: check and offer again.
-        """
-        with self._lock:
-            host = self._host(key)
-            if host.verdict is not None:
-                self._notes.failed += [(entry, host.verdict) for entry in (*ready, *unknown)]
-                ready, unknown = [], []
-            if not host.loaded:
-                host.loaded = True
-                host.refilled_at = self._clock.monotonic()
-            if more is not None:
-                host.more = more
-                host.best_cold = LOWEST if best_cold is None else best_cold
-                host.wanted = False
-            for entry in ready:
-                host.push(entry, next(self._sequence))
-            again = [entry for entry in unknown if not self._origins.park(host, entry)]
-            self._want(host)
-            self._standings.place(host, self._clock.monotonic())
-            self._wake()
-            wanted = bool(self._wanted or self._notes.failed)
-        if wanted:
-            self._on_wanted()
-        return again
-
     def settle(self, lease: Lease, *, page: bool) -> bool:
         """The lease's result is committed (or thrown away); False where it is not known."""
         return bool(self.settle_all([(lease, page)]))
@@ -333,78 +304,11 @@ class Scheduler:
                 host.pages += 1
                 self._pages += 1
 
-    def take_wanted(self) -> list[tuple[str, Wants]]:
-        """Hosts whose window runs low, or lacks what should go first, and what each would take."""
-        with self._lock:
-            now = self._clock.monotonic()
-            wanted = []
-            for key in self._wanted:
-                host = self._hosts[key]
-                host.resize(now)
-                wanted.append((key, host.wants))
-            self._wanted.clear()
-            return wanted
-
-    def wants(self, key: str, best_cold: int) -> Wants:
-        """What the loaded host `key` would take now; nothing where it is not loaded.
-
-        The frontier has some of priority `best_cold` at best.
-        """
-        with self._lock:
-            host = self._hosts.get(key)
-            if host is None or not host.loaded:
-                return Wants(0)
-            host.more = True
-            host.best_cold = best_cold
-            return host.wants
-
-    def is_loaded(self, key: str) -> bool:
-        with self._lock:
-            host = self._hosts.get(key)
-            return host is not None and host.loaded
-
-    def free_places(self, priority: int = LOWEST) -> int:
-        """How many more hosts of `priority` may be worked on.
-
-        Hosts of lower priority do not count: they wait, and their windows with them.
-        """
-        with self._lock:
-            return self._active_limit - self._standings.active(priority)
-
     def take_notes(self) -> Notes:
         """What the commit thread has to write down, once."""
         with self._lock:
             notes, self._notes = self._notes, Notes()
             return notes
-
-    def verdict(self, key: str) -> str | None:
-        """Why host `key` was given up, if it was."""
-        with self._lock:
-            host = self._hosts.get(key)
-            return host.verdict if host else None
-
-    def unload(self, key: str, *, jobs: bool = False) -> list[Entry]:
-        """Take all that waits in memory for `key` away from it, with `jobs` its robots.txt too."""
-        with self._lock:
-            host = self._hosts.get(key)
-            if host is None:
-                return []
-            if jobs:
-                self._origins.forget(host)
-            entries = [entry for _, _, entry in host.window]
-            host.window.clear()
-            for origin in host.origins.values():
-                entries.extend(origin.parked)
-                origin.parked = []
-            host.more = False
-            self._standings.place(host, self._clock.monotonic())
-            return entries
-
-    def exhausted(self, key: str) -> bool:
-        """True where max_pages_per_host pages of `key` are committed."""
-        with self._lock:
-            host = self._hosts.get(key)
-            return host is not None and host.exhausted
 
     # -- anyone -----------------------------------------------------------------------
 
@@ -482,15 +386,15 @@ class Scheduler:
         """What is true of hosts right now: of `keys`, or of all; unknown ones are left out."""
         with self._lock:
             now, wall = self._clock.monotonic(), self._clock.wall()
-            chosen = self._hosts if keys is None else [key for key in keys if key in self._hosts]
-            return {key: LiveHost.of(self._hosts[key], now, wall) for key in chosen}
+            hosts = self._roster.chosen(keys)
+            return {host.key: LiveHost.of(host, now, wall) for host in hosts}
 
     def loads(self) -> dict[str, tuple[int, int]]:
         """In flight and requests of each host, as of about now: see Ledger.requests_by_host."""
         with self._lock:
-            hosts = tuple(self._hosts.items())
+            hosts = self._roster.chosen(None)
         # Read after the lock is let go: whole numbers, each as of a moment ago at most.
-        return {key: (host.in_flight, host.requests) for key, host in hosts}
+        return {host.key: (host.in_flight, host.requests) for host in hosts}
 
     @property
     def _at_work(self) -> int:
@@ -533,7 +437,7 @@ class Scheduler:
         self._leases[lease.id] = lease
         self._credits -= 1
         self._exchanging += 1
-        self._want(host)
+        self.windows.want(host)
         self._standings.place(host, now)
         return lease, ""
 
@@ -605,14 +509,6 @@ class Scheduler:
             host.held_until = now + host.exchange_seconds
             self._standings.place(host, now)
 
-    def _want(self, host: Host) -> None:
-        """Ask for a refill where the window runs low, or of what would go before it."""
-        if not host.more or host.wanted:
-            return
-        if host.depth <= host.target // 2 or host.outranked:
-            host.wanted = True
-            self._wanted.add(host.key)
-
     def _wake(self) -> None:
         """Something may be ready, or the next event may have come nearer."""
         self._waiters.wake(ready=self._standings.any_ready, due=self._next_event())
@@ -639,16 +535,8 @@ class Scheduler:
         self._notes.verdicts.append((host.key, verdict))
         self._origins.abandon(host, self._clock.monotonic())
 
-    def _host(self, key: str) -> Host:
-        host = self._hosts.get(key)
-        if host is None:
-            host = self._hosts[key] = self._new_host(key)
-            self._standings.enter()
-        return host
-
-    def _host_at(self, url: str) -> Host:
-        """The host that `url` is requested of."""
-        return self._host(self._queue_of(host_of(url)))
+    def _fail(self, entries: list[Entry], verdict: str) -> None:
+        self._notes.failed += [(entry, verdict) for entry in entries]
 
     def _place(self, host: Host) -> None:
         self._standings.place(host, self._clock.monotonic())
