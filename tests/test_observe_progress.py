@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from syncrawl.observe.live import LiveView
+from syncrawl.observe.pace import Pace
 from syncrawl.observe.progress import (
     LogLines,
-    Pace,
     PlainView,
     Progress,
     choose_mode,

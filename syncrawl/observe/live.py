@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from syncrawl.observe.progress import Pace, Snapshot
+from syncrawl.observe.pace import Pace, Snapshot
 from syncrawl.observe.report import bottleneck_line, slowest_hosts, standing
 from syncrawl.observe.text import human_bytes, human_seconds, printable
 
