@@ -459,3 +459,23 @@ def test_a_crawl_does_not_end_before_what_was_put_off(tmp_path: Path, shed: Shed
     counts = crawl.frontier.counts()
     assert (counts.done, counts.unfinished) == (252, 0)
     crawl.kill()
+
+
+def test_a_slow_host_that_fills_the_room_keeps_no_other_waiting(tmp_path: Path) -> None:
+    """What it has pending is older and takes all of max_pending; others were put off as a whole."""
+    hosts = {name: SimHost(0.05) for name in ("slow", "h0", "h1", "h2")}
+    rule = HostRule(match="slow", rate=1.0, burst=1)
+    crawl = Pipeline(
+        config(shed=ShedConfig(max_pending=1_000), host_rules=(rule,)), hosts, folder=tmp_path
+    )
+    pages = {
+        "http://slow/": [link("slow", str(n)) for n in range(1_500)] + [link("h0", "index")],
+        "http://h0/index": [link(f"h{n % 3}", str(n)) for n in range(300)],
+    }
+    crawl.links = lambda url: pages.get(url, [])
+    crawl.seed(["http://slow/"])
+    crawl.run(60.0)
+    quick = [hosts[name] for name in ("h0", "h1", "h2")]
+    assert asked(quick, 0.0, 30.0) == 301
+    assert hosts["slow"].count(30.0, 60.0) >= 28, "nor is it kept waiting itself"
+    crawl.kill()

@@ -336,6 +336,26 @@ class Comparison(RuleBasedStateMachine):
         self._assert_first(chosen, self.memory._shelf, -1)
         assert {self.memory._file(one, self.clock.wall()) for one in chosen} == touched
 
+    @rule(most=st.integers(0, 3))
+    def unshelve_starved(self, most: int) -> None:
+        before, shelf = self._shelved(), list(self.memory._shelf)
+        unfinished = self.memory.unfinished_by_queue()
+        starved = {
+            name for name, n in unfinished.items() if n == self.memory.shelved_queue(name) > 0
+        }
+        touched = self.disk.unshelve_starved(most)
+        assert touched <= starved
+        assert len(touched) == min(most, len(starved))
+        back = before - self._shelved()
+        self.memory._shelf = [one for one in shelf if one.fp not in back]
+        for name in touched:
+            mine = [one for one in shelf if self.memory._queue(one) == name]
+            chosen = [one for one in mine if one.fp in back]
+            assert 1 <= len(chosen) <= 3
+            self._assert_first(chosen, [one for one in mine if one.fp not in back], -1)
+            assert {self.memory._file(one, self.clock.wall()) for one in chosen} == {name}
+        assert len(back) <= 3 * len(touched)
+
     @rule(below=st.integers(-1, 2), keep=st.integers(0, 12))
     def surplus(self, below: int, keep: int) -> None:
         cold = self._cold(below)

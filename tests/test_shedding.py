@@ -128,19 +128,44 @@ def test_what_is_set_apart_takes_no_room() -> None:
 @pytest.mark.parametrize("action", ["defer", "drop"])
 def test_while_a_queue_has_been_full_too_long_what_is_found_is_shed(action: str) -> None:
     bench = Bench(action=action, full_after=30.0)
-    bench.shedder.note_full(True, 0.0)
+    bench.shedder.note(0.0, full=True, idle=0)
     bench.find(0, 5)
-    bench.shedder.note_full(True, 29.0)
+    bench.shedder.note(29.0, full=True, idle=0)
     bench.find(0, 5)
     assert bench.shedder.pending == 10, "not yet"
-    bench.shedder.note_full(True, 30.0)
+    bench.shedder.note(30.0, full=True, idle=0)
     bench.find(0, 5)
     bench.find(50, 3)
     assert bench.shedder.pending == 10
     assert bench.priorities.get(50) == 3, "what is worth enough is taken, at the others' cost"
-    bench.shedder.note_full(False, 31.0)
+    bench.shedder.note(31.0, full=False, idle=0)
     bench.work_off(1)
     assert bench.frontier.shelved() == 0, "what was deferred comes back"
-    bench.shedder.note_full(True, 32.0)
+    bench.shedder.note(32.0, full=True, idle=0)
     bench.find(0, 5)
     assert bench.frontier.shelved() == 0, "the time starts anew"
+
+
+def test_idle_workers_get_work_of_hosts_that_have_nothing_left_but_what_was_put_off() -> None:
+    bench = Bench(max_pending=4)
+    links = [f"http://{host}/{n}" for n, host in enumerate("aaaabbbccc")]
+    entries = [Entry(url, fingerprint(url)) for url in links]
+    for entry in entries:
+        bench.frontier.commit(Batch(found=[entry]))
+    bench.settle(0)
+    assert bench.frontier.shelved_queue("b") == bench.frontier.shelved_queue("c") == 3
+    bench.shedder.note(10.0, full=False, idle=5)
+    assert bench.settle(4) == set(), "not yet"
+    bench.shedder.note(11.5, full=False, idle=1)
+    (first,) = bench.settle(4)
+    assert first in "bc", "one worker is idle"
+    assert len(bench.frontier.take(first, 9)) == 1
+    bench.shedder.note(12.0, full=False, idle=5)
+    assert bench.settle(4) == set(), "once a second"
+    bench.shedder.note(13.0, full=False, idle=5)
+    assert bench.settle(5) == {"b", "c"} - {first}, "what is being worked on is not starved"
+    bench.shedder.note(13.5, full=False, idle=0)
+    bench.shedder.note(14.4, full=False, idle=5)
+    bench.settle(5)
+    bench.shedder.note(15.3, full=False, idle=5)
+    assert bench.settle(5) == set(), "the time starts anew"

@@ -152,7 +152,8 @@ class Committer:
         `full` tells that a stage's queue had no room left when the batch was gathered.
         """
         began = self._clock.monotonic()
-        self._shedder.note_full(full, began)
+        if self._shedder.active:
+            self._shedder.note(began, full=full, idle=self._scheduler.idle)
         while self._lost:
             items.append(self._lost.popleft())
         busy = self.busy_seconds

@@ -348,6 +348,15 @@ class Scheduler:
         with self._lock:
             return self._standings.any_ready and self._clock.monotonic() >= self._held_until
 
+    @property
+    def idle(self) -> int:
+        """Workers for which no host is ready, though there is room for what they would bring."""
+        with self._lock:
+            held = self._credits <= 0 or self._clock.monotonic() < self._held_until
+            if held or self._standings.any_ready:
+                return 0
+            return max(0, self._at_work - self._exchanging)
+
     def waits_until(self) -> float | None:
         """Clock seconds of the next thing this scheduler waits for; None where of nothing."""
         with self._lock:

@@ -13,6 +13,9 @@ from syncrawl.frontier.model import Batch, Entry, Frontier
 # Only when this share of the room is free again does what was put off come back (not a bundle at a
 # time, each with its own walk from shelf to window), and is what was dropped welcome again.
 _SLACK = 0.1
+# Seconds that workers are idle for want of a ready host before hosts of which everything was put
+# off get some of it back.
+_IDLE = 1.0
 
 
 class Shedder:
@@ -33,6 +36,9 @@ class Shedder:
         self._drops = config.action == "drop"
         self._full_since: float | None = None
         self._full = False
+        # Since when workers have been idle, and how many are, where it is long enough.
+        self._idle_since: float | None = None
+        self._idle = 0
         # The lowest priority that was dropped last: what is found and goes no higher need not
         # be written down first.
         self._level: int | None = None
@@ -48,8 +54,11 @@ class Shedder:
         frontier = self._frontier
         return frontier.counts().unfinished - frontier.shelved() - self._set_apart()
 
-    def note_full(self, full: bool, now: float) -> None:
-        """Take notice of whether a stage's queue is full at `now` (clock seconds)."""
+    def note(self, now: float, *, full: bool, idle: int) -> None:
+        """Take notice of how things are at `now` (clock seconds).
+
+        Whether a stage's queue is full, and how many workers find no host ready.
+        """
         if not full:
             self._full_since = None
         elif self._full_since is None:
@@ -57,6 +66,13 @@ class Shedder:
         after = self._config.full_after
         since = self._full_since
         self._full = bool(after) and since is not None and now - since >= after
+        self._idle = 0
+        if not idle:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now - self._idle_since >= _IDLE:
+            self._idle, self._idle_since = idle, now
 
     def sift(self, links: list[Entry], batch: Batch) -> list[Entry]:
         """Move links that would be dropped again at once into `batch.shed`; the others."""
@@ -82,7 +98,7 @@ class Shedder:
             if not self._drops:
                 self._frontier.shelve(below, keep)
                 # A bundle of more than may stay went as a whole: a part of it is none.
-                return [], set() if self.pending else self._take_back(0)
+                return [], self._for_idle() if self.pending else self._take_back(0)
             surplus = self._frontier.surplus(below, keep)
             if surplus:
                 self._level = max(entry.priority for entry in surplus)
@@ -95,13 +111,17 @@ class Shedder:
         most = self._config.max_pending
         room = most - pending if most else self._frontier.shelved()
         if pending and (self._full or room < most * _SLACK):
-            return set()
+            return self._for_idle()
         back = self._frontier.unshelve(max(1, room))
         # With nothing else to do, whatever a full queue says: an idle crawl would end. What
         # came back may be of a host that has all its pages.
         while self._frontier.shelved() and not self.pending:
             back |= self._frontier.unshelve(1)
         return back
+
+    def _for_idle(self) -> set[str]:
+        """Without room: what is pending may all wait for hosts that are slow or paused."""
+        return self._frontier.unshelve_starved(self._idle)
 
     def _keep(self, before: int) -> int:
         """How many may stay pending."""

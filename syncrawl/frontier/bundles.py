@@ -6,6 +6,7 @@ Commit thread only; no I/O.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 
 from syncrawl.frontier.model import Entry, QueueOf, host_of
@@ -133,6 +134,8 @@ class QueueIndex:
         # Shelved bundles, best priority and oldest first, and how many URLs they hold.
         self._shelf: _Heap = []
         self.shelved = 0
+        # Queues that have nothing else, in the order in which they came to it.
+        self._starved: dict[str, None] = {}
 
     def add(self, bundle: Bundle, *, wall: float) -> bool:
         """File a bundle by when it is due; True where it can be taken now."""
@@ -140,6 +143,7 @@ class QueueIndex:
         if queue is None:
             queue = self._queues[bundle.queue] = _Queue(bundle.queue)
         queue.unfinished += bundle.open
+        self._look_at(queue)
         if bundle.due > wall:
             heapq.heappush(self._waiting, (bundle.due, bundle.id, bundle))
             return False
@@ -164,6 +168,7 @@ class QueueIndex:
         bundle.open -= 1
         queue = self._queues[bundle.queue]
         queue.unfinished -= 1
+        self._look_at(queue)
         if not queue.unfinished and queue.best() is None:
             del self._queues[bundle.queue]
 
@@ -214,6 +219,7 @@ class QueueIndex:
         queue = self._queues[bundle.queue]
         queue.shelved += bundle.open
         heapq.heappush(self._shelf, (-bundle.priority, bundle.id, bundle))
+        self._look_at(queue)
         self._left(queue)
 
     def unshelve(self) -> Bundle | None:
@@ -224,6 +230,27 @@ class QueueIndex:
         self._off_the_shelf(bundle)
         self._chill(bundle)
         return bundle
+
+    def unshelve_starved(self, most: int) -> set[str]:
+        """Put the best bundle of up to `most` queues back that have nothing but shelved ones.
+
+        Walks all that are shelved. The queues concerned.
+        """
+        names = set(itertools.islice(self._starved, max(0, most)))
+        if not names:
+            return names
+        best: dict[str, tuple[int, int, Bundle]] = {}
+        for item in self._shelf:
+            name = item[2].queue
+            if name in names and (name not in best or item < best[name]):
+                best[name] = item
+        back = {item[1] for item in best.values()}
+        self._shelf = [item for item in self._shelf if item[1] not in back]
+        heapq.heapify(self._shelf)
+        for _, _, bundle in best.values():
+            self._off_the_shelf(bundle)
+            self._chill(bundle)
+        return names
 
     def take(self, bundle: Bundle) -> None:
         """Take one cold bundle, wherever it lies."""
@@ -279,7 +306,16 @@ class QueueIndex:
     def _off_the_shelf(self, bundle: Bundle) -> None:
         bundle.shelved = False
         self.shelved -= bundle.open
-        self._queues[bundle.queue].shelved -= bundle.open
+        queue = self._queues[bundle.queue]
+        queue.shelved -= bundle.open
+        self._look_at(queue)
+
+    def _look_at(self, queue: _Queue) -> None:
+        """Keep account of whether the queue has nothing but shelved bundles."""
+        if queue.shelved and queue.shelved == queue.unfinished:
+            self._starved[queue.name] = None
+        elif self._starved:
+            self._starved.pop(queue.name, None)
 
     def _chill(self, bundle: Bundle) -> None:
         queue = self._queues[bundle.queue]

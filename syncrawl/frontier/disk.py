@@ -346,6 +346,9 @@ class DiskFrontier:
             touched.add(bundle.queue)
         return touched
 
+    def unshelve_starved(self, most: int) -> set[str]:
+        return self._index.unshelve_starved(most)
+
     def surplus(self, below: int, keep: int) -> list[Entry]:
         taken: list[Entry] = []
         excess = self._counts.unfinished - self._index.shelved - keep

@@ -105,6 +105,16 @@ class MemoryFrontier:
         back, self._shelf = self._shelf[: max(0, room)], self._shelf[max(0, room) :]
         return {queue for entry in back if (queue := self._file(entry, self._clock.wall()))}
 
+    def unshelve_starved(self, most: int) -> set[str]:
+        unfinished = self.unfinished_by_queue()
+        starved = [name for name, n in unfinished.items() if n == self.shelved_queue(name)]
+        back = set(starved[: max(0, most)])
+        for name in back:
+            best = min((one for one in self._shelf if self._queue(one) == name), key=_best_first)
+            self._shelf.remove(best)
+            self._file(best, self._clock.wall())
+        return back
+
     def surplus(self, below: int, keep: int) -> list[Entry]:
         return self._hand_out(self._worst(below, keep))
 

@@ -206,6 +206,10 @@ class Frontier(Protocol):
         """
         ...
 
+    def unshelve_starved(self, most: int) -> set[str]:
+        """The same for the best few of each of `most` queues that have nothing but shelved ones."""
+        ...
+
     def surplus(self, below: int, keep: int) -> list[Entry]:
         """The entries to do without, worst and youngest first, taken: to be finished as dropped.
 

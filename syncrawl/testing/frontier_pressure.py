@@ -173,6 +173,26 @@ class PressureContract(FrontierCase):
         assert frontier.counts() == Counts(180, 0, done=180)
         assert dict(frontier.unfinished_by_queue()) == {}
 
+    def test_a_queue_that_has_nothing_but_shelved_entries_can_be_helped(
+        self, frontier: Frontier
+    ) -> None:
+        commits(frontier, ("a", 2), ("b", 0), ("b", 1), ("c", 0))
+        frontier.shelve(2, 2)
+        assert frontier.shelved() == 6
+        assert frontier.unshelve_starved(0) == set()
+        helped = frontier.unshelve_starved(9)
+        assert helped == {"b", "c"}
+        assert {frontier.best_priority(name) for name in "bc"} == {1, 0}, "the best of each"
+        assert frontier.unshelve_starved(9) == set()
+        held = [one for name in "bc" for one in frontier.take(name, 9)]
+        frontier.commit(done(held))
+        assert "b" in frontier.unshelve_starved(9), "it has more"
+        frontier.unshelve(100)
+        rest = drain(frontier)
+        assert len(rest) + len(held) == 8
+        frontier.commit(done(rest))
+        assert balanced(frontier)
+
     # -- shedding ---------------------------------------------------------------------
 
     def test_the_surplus_is_what_would_be_shelved_but_taken(self, frontier: Frontier) -> None:
