@@ -153,7 +153,8 @@ class Parser(Protocol):
 
     `parse` is all or nothing: what it yielded before raising is thrown away, the
     exception is counted against the plugin, and the crawl goes on. An optional
-    `open()` runs on the parse thread before the first page and `close()` after the last.
+    `open()` runs on the parse thread before the first page and `close()` after the last;
+    an `open()` that raises ends the crawl.
     """
 
     def parse(self, page: Page) -> Iterable[Record | Link]: ...

@@ -202,6 +202,14 @@ class TestRun:
         assert run_command(arguments(config, *words), crawl) == 4
         assert "syncrawl: stopped: disk is full\n" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("code", [1, 2])
+    def test_an_error_that_ended_a_crawl_is_told_as_one(
+        self, config: Path, capsys: pytest.CaptureFixture[str], code: int
+    ) -> None:
+        crawl = StubCrawl(lambda _: Report.of(StubCrawl.data("failed", code, "no model")))
+        assert run_command(arguments(config, "-q"), crawl) == code
+        assert "syncrawl: error: no model\n" in capsys.readouterr().err
+
     @pytest.mark.parametrize(
         ("error", "code", "told"),
         [

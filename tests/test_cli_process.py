@@ -284,15 +284,30 @@ def test_an_output_that_is_full_is_told_in_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_worker_that_hangs_does_not_hold_up_the_news_of_an_error(config: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "code", "told"),
+    [
+        ("raise ZeroDivisionError('by zero')", 1, "internal error: ZeroDivisionError: by zero"),
+        ("raise errors.PluginError('a factory raised')", 2, "error: a factory raised"),
+        ("raise errors.DiskFull('no room')", 4, "error: no room"),
+        ("raise KeyboardInterrupt", 3, ""),
+        ("return real(self)", 0, "exit code 0"),
+    ],
+)
+def test_a_thread_that_hangs_does_not_hold_up_the_end(
+    config: Path, ending: str, code: int, told: str
+) -> None:
+    """Whoever started it, a parser for instance, and however the run ends."""
     program = (
         "import sys, threading, syncrawl.engine.crawl as engine\n"
+        "from syncrawl import errors\n"
         "from syncrawl.cli import main\n"
+        "real = engine.Crawl.run\n"
         "def run(self):\n"
-        "    threading.Thread(target=threading.Event().wait).start()\n"
-        "    raise ZeroDivisionError('by zero')\n"
+        "    threading.Thread(target=threading.Event().wait, name='stays').start()\n"
+        f"    {ending}\n"
         "engine.Crawl.run = run\n"
-        "sys.exit(main(sys.argv[1:]))\n"
+        "sys.exit(main([*sys.argv[1:], '--max-pages', '2']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(config)],
@@ -301,8 +316,9 @@ def test_a_worker_that_hangs_does_not_hold_up_the_news_of_an_error(config: Path)
         timeout=STUCK_SECONDS,
         check=False,
     )
-    assert done.returncode == 1
-    assert "internal error: ZeroDivisionError: by zero" in done.stderr
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "leaving without 1 hung thread(s): stays" in done.stderr
 
 
 @pytest.mark.slow

@@ -224,24 +224,101 @@ def test_a_page_whose_parser_hung_behind_a_redirect_keeps_what_it_claimed(
     assert second.data["wire_bytes"] > first.data["wire_bytes"] > 0
 
 
-class Stubborn:
-    """Hangs in every page but the first until `free` is set."""
+class Unusable:
+    """A parser that hangs on its first page, or fails before it gets one, as told."""
 
-    free = threading.Event()
+    made = 0
+
+    def __init__(self, free: threading.Event, *, opens: bool = True, most: int = 99) -> None:
+        type(self).made += 1
+        if type(self).made > most:
+            raise PluginError("its factory raised KeyError: 'mine'", key="parse.parsers")
+        self._free = free
+        self._opens = opens
+
+    def open(self) -> None:
+        if not self._opens:
+            raise RuntimeError("no model\nto load")
 
     def parse(self, page: Page) -> Iterable[Record]:
-        if not page.url.endswith("/"):
-            self.free.wait(NOTICED)
+        self._free.wait(NOTICED)
         return []
 
 
-@pytest.mark.parametrize("stage", ["parse", "fetch"])
-def test_a_stage_all_of_whose_workers_hang_ends_the_crawl_by_name(
-    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch, stage: str
+@pytest.mark.parametrize("what", ["open", "replacement"])
+def test_a_parser_that_cannot_be_used_ends_the_crawl_at_once(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(Unusable, "made", 0)
+    plugin("parsers", "unusable", lambda: Unusable(free, opens=what != "open", most=1))
+    log = Told()
+    with Site(Host(pages={"/": "x", "/1": "y", "/2": "z"})) as site:
+        seeds = [site.hosts[0].url("/1"), site.hosts[0].url("/2"), site.hosts[0].url("/")]
+        parse = {"workers": 1, "deadline": 0.3, "parsers": ["page", "unusable"]}
+        running = Crawl(settings(tmp_path, seeds, parse=parse, crawl={"stop_grace": 50.0}), log=log)
+        began = time.monotonic()
+        report = running.run()
+        took = time.monotonic() - began
+        free.set()
+    assert (report.exit_code, report.status) == (2, "failed")
+    says = "its open() raised RuntimeError: no model to load" if what == "open" else "its factory"
+    assert says in report.data["reason"]
+    assert "parse.parsers" in report.data["reason"]
+    assert "\n" not in report.data["reason"]
+    assert took < 10.0, "there is nothing to wait for"
+    assert log.find("a worker cannot go on")
+    assert report.data["urls"]["failed"] == (what != "open"), "the rest is still to be crawled"
+    assert report.data["urls"]["pending"] > 0
+    assert adds_up(report)
+
+
+def test_a_worker_that_ends_by_a_bug_ends_the_crawl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(self: Any) -> bool:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("syncrawl.engine.fetching.FetchStep.step", step)
+    log = Told()
+    report = Crawl(settings(tmp_path, ["http://a.example/"]), log=log).run()
+    assert report.exit_code == 1
+    assert report.data["reason"] == (
+        "internal error: a fetch worker ended: ZeroDivisionError: by zero"
+    )
+    assert log.find("a worker ended")
+
+
+def test_a_stage_of_which_every_worker_hangs_ends_the_crawl_and_is_named(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncrawl.engine.crew.MOST_REPLACED", 2)
+    free = threading.Event()
+    monkeypatch.setattr(Unusable, "made", 0)
+    plugin("parsers", "hangs", lambda: Unusable(free))
+    with Site(Host(pages={f"/{n}": "x" for n in range(9)})) as site:
+        seeds = [site.hosts[0].url(f"/{n}") for n in range(9)]
+        parse = {"workers": 2, "deadline": 0.2, "parsers": ["hangs"]}
+        running = Crawl(settings(tmp_path, seeds, parse=parse, crawl={"stop_grace": 50.0}))
+        began = time.monotonic()
+        report = running.run()
+        took = time.monotonic() - began
+        hung = running.hung()
+        free.set()
+    assert (report.exit_code, report.status) == (4, "condition")
+    assert "every parse worker hangs, the last one in parser hangs at http" in report.data["reason"]
+    assert report.data["outcomes"] == {"parse_timeout": 4}
+    assert len(hung) == 4
+    assert took < 15.0
+    assert adds_up(report)
+
+
+def test_fetch_workers_that_all_hang_end_the_crawl_and_name_the_client(
+    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncrawl.engine.crew.MOST_REPLACED", 3)
     monkeypatch.setattr("syncrawl.engine.fetching.GRACE", 0.1)
-    monkeypatch.setattr(Stubborn, "free", free := threading.Event())
+    free = threading.Event()
 
     class Fetcher:
         def fetch(self, request: Request, on_stale: Any = None) -> Response:
@@ -250,112 +327,51 @@ def test_a_stage_all_of_whose_workers_hang_ends_the_crawl_by_name(
 
         def close(self) -> None: ...
 
-    plugin("parsers", "stubborn", Stubborn)
     plugin("fetchers", "ours", Fetcher)
-    names = [f"/{n}" for n in range(40)]
     quick = {"total_timeout": 0.2, "read_timeout": 0.2, "connect_timeout": 0.2}
-    with Site(Host(pages={"/": links(*names), **dict.fromkeys(names, "x")})) as site:
-        config = settings(
-            tmp_path,
-            [site.hosts[0].url()] if stage == "parse" else [f"http://h{n}/" for n in range(40)],
-            parse={"workers": 2, "deadline": 0.2, "parsers": ["page", "stubborn"]},
-            fetch={"workers": 2, "client": "ours", **quick} if stage == "fetch" else {},
-            robots={"obey": False},
-        )
-        running = Crawl(config)
-        report = running.run()
-        hung = running.hung()
-        free.set()
+    config = settings(
+        tmp_path,
+        [f"http://h{n}/" for n in range(40)],
+        fetch={"workers": 2, "client": "ours", **quick},
+        robots={"obey": False},
+    )
+    running = Crawl(config)
+    report = running.run()
+    hung = running.hung()
+    free.set()
     assert report.exit_code == 4
-    what = "parser stubborn" if stage == "parse" else "fetch.client ours"
-    assert f"every {stage} worker hangs, the last one in {what} at http" in report.data["reason"]
-    assert sum(name.startswith(stage) for name in hung) == 5
+    reason = report.data["reason"]
+    assert "every fetch worker hangs, the last one in fetch.client ours at http://h" in reason
+    assert sum(name.startswith("fetch") for name in hung) == 5
     assert adds_up(report)
 
 
-def test_a_worker_that_comes_back_late_makes_room_for_another(
-    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_parser_that_a_child_cannot_open_ends_the_crawl_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More pages hang than may at once, but not at once."""
-    monkeypatch.setattr("syncrawl.engine.crew.MOST_REPLACED", 3)
-
-    class Slow:
-        def parse(self, page: Page) -> Iterable[Record]:
-            if not page.url.endswith("/"):
-                threading.Event().wait(1.2)
-            return []
-
-    plugin("parsers", "slow", Slow)
-    names = [f"/{n}" for n in range(8)]
-    with Site(Host(pages={"/": links(*names), **dict.fromkeys(names, "x")})) as site:
-        parse = {"workers": 1, "deadline": 0.2, "parsers": ["page", "slow"]}
-        report = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse)).run()
-    assert report.exit_code == 0
-    assert report.data["outcomes"] == {"2xx": 1, "parse_timeout": 8}
-
-
-@pytest.mark.parametrize("processes", [0, 1])
-def test_a_parser_that_cannot_be_opened_ends_the_crawl_at_once(
-    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
-    if processes:
-        module = tmp_path / "plugins"
-        info = module / "licensed-2.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: licensed\nVersion: 2.0\n")
-        (info / "entry_points.txt").write_text("[syncrawl.parsers]\nlicensed = licensed:P\n")
-        (module / "licensed.py").write_text(
-            "class P:\n"
-            "    def __init__(self, options): ...\n"
-            "    def open(self): raise OSError('no licence')\n"
-            "    def parse(self, page): return []\n"
-        )
-        monkeypatch.syspath_prepend(str(module))
-    else:
-
-        class Licensed(Stubborn):
-            def open(self) -> None:
-                raise OSError("no licence")
-
-        plugin("parsers", "licensed", Licensed)
+    module = tmp_path / "plugins"
+    info = module / "licensed-2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: licensed\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[syncrawl.parsers]\nlicensed = licensed:P\n")
+    (module / "licensed.py").write_text(
+        "class P:\n"
+        "    def __init__(self, options): ...\n"
+        "    def open(self): raise OSError('no licence')\n"
+        "    def parse(self, page): return []\n"
+    )
+    monkeypatch.syspath_prepend(str(module))
     with Site(Host(pages={"/": links("/1"), "/1": "x"})) as site:
-        parse = {"workers": 2, "processes": processes, "parsers": ["page", "licensed"]}
+        parse = {"processes": 1, "parsers": ["page", "licensed"]}
         running = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse))
         report = running.run()
     assert report.exit_code == 2
     reason = report.data["reason"]
-    assert "licensed" in reason
     assert "its open() raised OSError: no licence" in reason
-    assert not processes or "2.0" in reason, "the distribution is named where there is one"
+    assert "licensed 2.0" in reason
     assert running.hung() == []
     assert adds_up(report)
     assert report.data["urls"]["done"] == 0, "nothing is lost by it"
-
-
-def test_a_parser_that_cannot_be_made_again_ends_the_crawl_while_one_hangs(
-    tmp_path: Path, plugin: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Stubborn, "free", free := threading.Event())
-    made = []
-
-    def once() -> Stubborn:
-        made.append(1)
-        if len(made) > 1:
-            raise PluginError("no second one")
-        return Stubborn()
-
-    plugin("parsers", "once", once)
-    pages = {"/": links("/1", "/2", "/3"), "/1": "x", "/2": "y", "/3": "z"}
-    with Site(Host(pages=pages)) as site:
-        parse = {"workers": 1, "deadline": 0.2, "parsers": ["page", "once"]}
-        running = Crawl(settings(tmp_path, [site.hosts[0].url()], parse=parse))
-        report = running.run()
-        hung = running.hung()
-        free.set()
-    assert report.exit_code == 2
-    assert report.data["reason"] == "no second one"
-    assert report.data["outcomes"] == {"2xx": 1, "parse_timeout": 1}, "what hung is settled before"
-    assert len(hung) == 1
 
 
 class StandStill:
@@ -376,9 +392,12 @@ def guard() -> tuple[Guard, Any, FakeClock, Told]:
     rooms: Any = StandStill(clock)
     config = Config(crawl=CrawlConfig(stall_after=60.0))
     crew: Any = SimpleNamespace(failed=lambda: None, refill=lambda: None)
-    no_end: Any = None
-    subject = Guard(config, rooms, crew, end_with=no_end, clock=clock, log=log)  # type: ignore[arg-type]  # a log by events
+    subject = Guard(config, rooms, crew, end_with=_never, clock=clock, log=log)  # type: ignore[arg-type]
     return subject, rooms, clock, log
+
+
+def _never(code: int, reason: str) -> None:
+    raise AssertionError(reason)
 
 
 def test_a_standstill_is_named_once_with_every_threads_stack() -> None:

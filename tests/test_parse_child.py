@@ -47,7 +47,7 @@ class Hostile:
         if self.options.get("open") == "exit":
             os._exit(9)
         if self.options.get("open") == "raise":
-            raise OSError("no licence")
+            raise KeyError("mine")
     def close(self):
         if "at_close" in self.options:
             Path(self.options["at_close"]).write_text("closed")
@@ -357,11 +357,11 @@ def test_a_fork_that_keeps_the_pipes_does_not_hide_a_death(make: Make, tmp_path:
     [
         ("absent", {}, ParserUnusable, "no such plugin"),
         ("page", {"no_such": 1}, ParserUnusable, "unknown option"),
-        ("hostile", {"open": "raise"}, ParserUnusable, r"its open\(\) raised OSError: no licence"),
+        ("hostile", {"open": "raise"}, ParserUnusable, r"its open\(\) raised KeyError: 'mine'"),
         ("hostile", {"open": "exit"}, ChildFailed, "no parser process: .*exit code 9"),
     ],
 )
-def test_a_child_that_cannot_start_is_tried_thrice_and_told(
+def test_a_child_that_cannot_start_is_told_and_a_parser_that_cannot_is_no_pages_fault(
     make: Make, parser: str, options: dict[str, Any], error: type[Exception], why: str
 ) -> None:
     log = Notes()

@@ -15,7 +15,14 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 
-from syncrawl.cli.common import complain, guard_standard_streams, leave_at_once, leave_quietly
+from syncrawl.cli.common import (
+    complain,
+    guard_standard_streams,
+    leave_at_once,
+    leave_quietly,
+    left_over,
+    say_left,
+)
 from syncrawl.errors import EXIT_CONDITION, EXIT_INTERNAL, EXIT_SIGNAL, EXIT_USAGE, SyncrawlError
 
 # The order is that of the help.
@@ -49,12 +56,23 @@ resumable. `syncrawl COMMAND --help` tells the options of a command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; leaves no exception to the caller."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run one command line and return its exit code; leaves no exception to the caller.
+
+    Ends the process where a thread of the command's would never let it end.
+    """
+    threads = set(threading.enumerate())
+    code = _run(list(sys.argv[1:] if argv is None else argv))
+    left = left_over(threads)
+    if left:
+        say_left(left)
+        leave_at_once(code)
+    return code
+
+
+def _run(words: list[str]) -> int:
     guard_standard_streams()
     verbose = "-v" in words or "--verbose" in words
     command = "run"
-    threads = set(threading.enumerate())
     try:
         command, words = find_command(words)
         if command == "":
@@ -79,10 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leaving:  # argparse, after it has spoken
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
     except Exception as error:  # noqa: BLE001 - the last line of defence
-        return _failed(error, verbose=verbose, threads=threads)
+        return _failed(error, verbose=verbose)
 
 
-def _failed(error: Exception, *, verbose: bool, threads: set[threading.Thread]) -> int:
+def _failed(error: Exception, *, verbose: bool) -> int:
     """Tell of an error that nobody meant to raise: one line, with -v a traceback."""
     if verbose:
         import traceback
@@ -90,9 +108,6 @@ def _failed(error: Exception, *, verbose: bool, threads: set[threading.Thread]) 
         traceback.print_exc()
     hint = "" if verbose else " (-v shows where)"
     complain(f"internal error: {type(error).__name__}: {error}{hint}")
-    left = set(threading.enumerate()) - threads
-    if any(not thread.daemon for thread in left):
-        leave_at_once(EXIT_INTERNAL)  # a worker that never ends must not keep us from telling
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

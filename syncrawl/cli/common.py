@@ -8,10 +8,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from syncrawl.config.model import Config
+
+
+# Seconds that threads get which are about to end when a command is over.
+LEFT_SECONDS = 1.0
+# Names of hung threads that are listed.
+MOST_NAMES = 20
 
 
 def complain(message: str) -> None:
@@ -82,6 +91,25 @@ def leave_quietly(code: int) -> int:
     except OSError:
         pass  # without a descriptor to spare the interpreter's own complaint stands
     return code
+
+
+def left_over(before: set[threading.Thread]) -> list[str]:
+    """Threads that came after `before` and would hold up the interpreter's exit.
+
+    Those that are about to end are given LEFT_SECONDS.
+    """
+    until = time.monotonic() + LEFT_SECONDS
+    threads = [one for one in threading.enumerate() if one not in before and not one.daemon]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [thread.name for thread in threads if thread.is_alive()]
+
+
+def say_left(names: Sequence[str]) -> None:
+    """Name threads that are left behind; they may be many."""
+    more = ", ..." if len(names) > MOST_NAMES else ""
+    listed = ", ".join(names[:MOST_NAMES])
+    say(f"syncrawl: leaving without {len(names)} hung thread(s): {one_line(listed)}{more}")
 
 
 def leave_at_once(code: int) -> None:

@@ -18,7 +18,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syncrawl.cli.affinity import find_seat, one_cpu
-from syncrawl.cli.common import add_config, add_view, leave_at_once, load, one_line, say
+from syncrawl.cli.common import (
+    add_config,
+    add_view,
+    complain,
+    leave_at_once,
+    load,
+    one_line,
+    say,
+    say_left,
+)
 from syncrawl.errors import EXIT_CONDITION, EXIT_INTERNAL, EXIT_SIGNAL, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -124,14 +133,13 @@ def crawl_through(
         view_ended = view.stop() if view else True
     if not quiet:
         say(summary(report.data))
-    reason = one_line(str(report.data.get("reason", "")))
     if report.exit_code == EXIT_CONDITION:
-        say(f"syncrawl: stopped: {reason}")
-    elif report.exit_code in (EXIT_USAGE, EXIT_INTERNAL):
-        say(f"syncrawl: {reason}")
+        say(f"syncrawl: stopped: {one_line(str(report.data.get('reason', '')))}")
+    elif report.exit_code in (EXIT_INTERNAL, EXIT_USAGE):
+        complain(str(report.data.get("reason", "")))
     hung = crawl.hung()
     if hung:
-        say(f"syncrawl: leaving without {len(hung)} hung thread(s): {', '.join(hung)}")
+        say_left(hung)
     if hung or not view_ended:
         leave_at_once(report.exit_code)
     return report.exit_code

@@ -261,6 +261,8 @@ class Crawl:
 
     def _end_workers(self, crew: Crew) -> None:
         busy = crew.end(_JOIN)
+        assert self._guard is not None
+        self._guard.look_for_failures()
         if busy:
             self._hung.extend(busy)
             self._log.warning("workers still busy at the end", threads=busy)

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from syncrawl.engine.parsing import ParseStep
 from syncrawl.engine.rooms import Rooms
+from syncrawl.errors import StopCondition
 
 # Workers of one stage that may hang at once: each of them stays behind as a thread.
 MOST_REPLACED = 64
@@ -32,7 +33,7 @@ class Crew:
         self._useful = dict.fromkeys(self._sizes, 0)
 
     def start(self) -> None:
-        """Let every worker begin."""
+        """Let every worker begin. Raises StopCondition where a stage would have none."""
         for step in self._rooms.parse:
             self._start("parse", step)
         for _ in range(self._sizes["fetch"]):
@@ -94,11 +95,11 @@ class Crew:
         start = _Start(self._fetch if stage == "fetch" else lambda: self._parse(step))
         try:
             worker = self._pools[stage].submit(start)
-        except RuntimeError:
+        except RuntimeError as exc:
             # The pool keeps what it was given, and would run it in a thread that comes free.
             start.called_off = True
             if not self._workers[stage]:
-                raise
+                raise StopCondition(f"no thread can be had for a {stage} worker: {exc}") from exc
             return False
         self._workers[stage].append(worker)
         self._useful[stage] += 1

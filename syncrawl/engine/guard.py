@@ -51,7 +51,7 @@ class Guard:
     def look(self) -> None:
         """Replace workers that hang; end what cannot go on; name a standstill."""
         now = self._clock.monotonic()
-        self._look_for_failures()
+        self.look_for_failures()
         self._crew.refill()
         for stuck in self._watch.overdue(now):
             self._give_up(stuck)
@@ -71,10 +71,8 @@ class Guard:
         )
         if self._crew.left(stuck.stage) == 0:
             what = f"parser {stuck.at}" if stuck.at else f"fetch.client {self._client}"
-            reason = (
-                f"every {stuck.stage} worker hangs, the last one in {what} at {stuck.lease.url}"
-            )
-            self._end_with(EXIT_CONDITION, redact(reason))
+            where = f"the last one in {what} at {stuck.lease.url}"
+            self._end_with(EXIT_CONDITION, redact(f"every {stuck.stage} worker hangs, {where}"))
 
     def _settle(self, stuck: Stuck) -> None:
         if stuck.stage == "fetch" and not self._take_slot_back(stuck.lease):
@@ -97,7 +95,7 @@ class Guard:
             scheduler.robots_failed(lease.job, "lost")
         return False
 
-    def _look_for_failures(self) -> None:
+    def look_for_failures(self) -> None:
         """End the crawl where a worker has ended by an exception: a step lets none out."""
         while (failed := self._crew.failed()) is not None:
             stage, error = failed

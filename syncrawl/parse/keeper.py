@@ -54,15 +54,14 @@ class ParserRaised(SyncrawlError):
 
 
 class _NoChild(Exception):
-    """There is no child for the page, and why; the page is not to blame."""
+    """There is no child for the page, and why; the page is not to blame.
 
+    `parser` is set where the child has said that one cannot be made or opened: which, or "".
+    """
 
-class _NoParser(_NoChild):
-    """The child has said that a parser cannot be made or opened; which, or ""."""
-
-    def __init__(self, reply: frames.Failed) -> None:
-        super().__init__(reply.error)
-        self.parser = reply.parser
+    def __init__(self, why: str, parser: str | None = None) -> None:
+        super().__init__(why)
+        self.parser = parser
 
 
 class ChildKeeper:
@@ -133,22 +132,21 @@ class ChildKeeper:
         """
         self.at = ""
         request = frames.encode_request(parts, body)
-        why, unusable = "", None
+        # Not the exception itself, which would hold this frame, and it the child's descriptors.
+        why, parser = "", None
         for _ in range(ATTEMPTS):
             try:
                 child = self._ready()
                 reply = self._ask(child, request, body, parts.url)
             except _NoChild as exc:
-                # Not the exception: with its frames it would keep what the child had open.
-                why = str(exc)
-                unusable = exc.parser if isinstance(exc, _NoParser) else None
+                why, parser = str(exc), exc.parser
                 continue
             if child.heard:
                 self._tell(child, parts.url)
             return self._work_of(child, reply, parts.url)
         self._log.error("a parser process cannot be had", why=why, attempts=ATTEMPTS, url=parts.url)
-        if unusable is not None:
-            raise ParserUnusable(why, parser=unusable)
+        if parser is not None:
+            raise ParserUnusable(why, parser=parser)
         raise ChildFailed(f"no parser process: {why}", url=parts.url)
 
     def _start(self) -> Child:
@@ -181,7 +179,7 @@ class ChildKeeper:
         if not isinstance(reply, frames.Ready):
             self._end(child)
             if isinstance(reply, frames.Failed):
-                raise _NoParser(reply)
+                raise _NoChild(reply.error, reply.parser)
             raise _NoChild("it said nonsense")
         child.ready = True
         return child
