@@ -59,14 +59,16 @@ class Served:
 class SimHost:
     """`service` seconds an answer; `capacity(now)` served at once, None = any number.
 
-    `spread` is how far a service time may be from `service`, as a share of it; `failing` answers
-    every request with an error; `retry_after` has what refusals ask for, by request number.
+    From request number `hangs_after` on it answers none. `spread` is how far a service time may
+    be from `service`, as a share of it; `failing` answers every request with an error;
+    `retry_after` has what refusals ask for, by request number.
     """
 
     service: float = 0.02
     capacity: Callable[[float], int | None] = lambda now: None
     dead: bool = False
     failing: bool = False
+    hangs_after: int | None = None
     spread: float = 0.05
     retry_after: dict[int, float] = field(default_factory=dict)
     log: list[Served] = field(default_factory=list)
@@ -85,7 +87,7 @@ class SimHost:
     def answer(self, now: float) -> tuple[float, str]:
         """Seconds until the next answer, and what it says."""
         most = self.capacity(now)
-        if self.dead:
+        if self.dead or (self.hangs_after is not None and len(self.log) >= self.hangs_after):
             return DEAD, "timeout"
         if self.failing:
             return self.service, "5xx"

@@ -124,6 +124,31 @@ def test_twenty_dead_hosts_cost_half_at_most_until_they_are_given_up() -> None:
     assert asked(beside.values(), 72.0, 78.0) / 6.0 >= 0.98 * usual
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_hosts_that_hang_after_their_first_answers_do_not_hold_all_workers(first: bool) -> None:
+    """Each has earned threads by then: together more than there are."""
+    bad = {f"d{n}": SimHost(hangs_after=2) for n in range(20)}
+    alone, beside = polite(20), polite(20)
+    Simulation(config(workers=32, host=POLITE), alone).run(25.0)
+    both = {**bad, **beside} if first else {**beside, **bad}
+    Simulation(config(workers=32, host=POLITE), both).run(25.0)
+    assert asked(beside.values(), 0.0, 25.0) >= 0.95 * asked(alone.values(), 0.0, 25.0)
+
+
+def test_few_workers_find_who_answers_behind_dead_hosts() -> None:
+    """Once nobody has answered for a second no worker stays idle, and it is drawn by lot."""
+    dead = {f"d{n}": SimHost(dead=True) for n in range(20)}
+    healthy = polite(4)
+    Simulation(config(workers=8, host=POLITE), {**dead, **healthy}).run(12.0)
+    assert dead["d0"].count(0.0, 4.9) == 1
+    assert (
+        asked(dead.values(), 0.0, 4.9)
+        + sum(bool(host.count(0.0, 4.9)) for host in healthy.values())
+        >= 8
+    ), "all workers are at work"
+    assert asked(healthy.values(), 5.0, 12.0) >= 0.2 * 4 * 8.0 * 7.0
+
+
 def test_dead_hosts_that_come_first_hold_up_the_others_for_two_connect_timeouts() -> None:
     """Sixty for 32 workers: 24 are tried at once, and each is only once before all the others."""
     dead = {f"d{n}": SimHost(dead=True) for n in range(60)}

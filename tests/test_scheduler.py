@@ -1498,6 +1498,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         if lease.doubted:
             at_work = min(self.workers, self.max_items)
             half, most = at_work // 2, at_work - max(1, at_work // 4)
+            if not any(self.scheduler._standings._merits[1:]):
+                most = at_work  # nobody has answered for a while
             assert doubted < max(1, most if lease.host.requests == 1 else half)
         self.credits -= 1
         self.flying.append(lease)
@@ -1586,3 +1588,28 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestScheduler = SchedulerMachine.TestCase
 TestScheduler.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+def test_a_host_given_up_by_one_of_its_robots_txt_offers_no_other() -> None:
+    """Two origins behind one gate: the second one's job is queued when the first one fails."""
+    bench = Bench(config(start=1, ceiling=1))
+    both = [Entry(f"{scheme}://a/1", fingerprint(scheme)) for scheme in ("http", "https")]
+    assert bench.scheduler.windows.offer("a", [], both, more=False) == []
+    for _ in range(20):
+        lease = bench.lease()
+        if lease is None:
+            due = bench.scheduler.waits_until()
+            assert due is not None
+            bench.until(due)
+            continue
+        assert lease.job is not None
+        bench.clock.advance(400.0)
+        assert bench.lease() is None, "the other one is due, and waits for the slot"
+        bench.scheduler.release(lease, "connect")
+        bench.scheduler.give_credit()
+        bench.scheduler.robots_failed(lease.job, "connect")
+        if bench.scheduler.windows.verdict("a") is not None:
+            break
+        bench.scheduler.settle(lease, page=False)
+    assert bench.scheduler.windows.verdict("a") == "unreachable"
+    assert bench.lease() is None

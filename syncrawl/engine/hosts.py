@@ -118,6 +118,7 @@ class Host:
         "leases",
         "loaded",
         "lookup",
+        "merit",
         "more",
         "offering",
         "origins",
@@ -161,6 +162,7 @@ class Host:
         # while it holds no thread; None where it does not.
         self.counted: int | None = None
         self.empty_handed: int | None = None
+        self.merit = 0  # 1 once it has answered, 2 once it is proven, while it takes such a place
         self.hungry = False  # has exchanges under way and nothing further to lease
         self.offering = False  # has something to lease, whether its gate lets it or not
         self.more = False  # the frontier has further entries that could be taken now

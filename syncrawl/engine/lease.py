@@ -41,6 +41,8 @@ class Lease:
     released: bool = False
     # One of those that share at most half of the workers; see Standings.trusts.
     doubted: bool = False
+    # Trusted, and not proven.
+    young: bool = False
 
     @property
     def url(self) -> str:

@@ -76,7 +76,7 @@ class Scheduler:
         self._closed = False
         self._sequence = itertools.count()
         self._bound = self._credits = config.queues.bound(config.fetch.workers)
-        self._standings = Standings(self._at_work)
+        self._standings = Standings(self._at_work, rng)
         self._roster = Roster(new_host, queue_of, entered=self._standings.enter)
         self._origins = Origins(
             host_at=self._roster.of, judge=self._judge, changed=self._place, give_up=self._give_up
@@ -170,8 +170,8 @@ class Scheduler:
                 self._heed_route(self._route, lease, outcome, now)
             self._endgame.note(host, now - lease.admitted_at, now)
             self._standings.usual = self._endgame.usual
-            if lease.doubted:
-                self._standings.doubted_in_flight -= 1
+            self._standings.doubted_in_flight -= lease.doubted
+            self._standings.young_in_flight -= lease.young
             pause, verdict = self._judge.heed(
                 lease, outcome, now, retry_after=retry_after, latency=latency
             )
@@ -470,7 +470,9 @@ class Scheduler:
             lease.route_level = self._exchanging + 1
             lease.route_tested = lease.route_level >= int(self._route.limit)
         lease.doubted = not self._standings.trusts(host)
+        lease.young = not lease.doubted and not self._standings.is_proven(host)
         self._standings.doubted_in_flight += lease.doubted
+        self._standings.young_in_flight += lease.young
         admitted = gate.try_admit(now)
         assert admitted, f"{host!r} was in the ready heap and is not ready"
         lease.level = gate.in_flight
@@ -543,6 +545,8 @@ class Scheduler:
         host.verdict = verdict
         self._notes.verdicts.append((host.key, verdict))
         self._origins.abandon(host, self._clock.monotonic())
+        # What it offered is gone with its robots.txt: it must not stand among the ready.
+        self._place(host)
 
     def _fail(self, entries: list[Entry], verdict: str) -> None:
         self._notes.failed += [(entry, verdict) for entry in entries]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 from collections.abc import Sequence
 
 from syncrawl.engine.hosts import LOWEST, Host
@@ -19,6 +20,12 @@ _SOON = 5.0
 # A host's exchanges may take this many times the usual, or this many seconds, before the host
 # is doubted.
 _SLOWER = 10.0
+# Answers after which a host is proven.
+_PROVEN = 4
+# Seconds in which somebody should have answered.
+_PATIENCE = 1.0
+# How often a lot is drawn that may fall on a void entry.
+_LOTS = 8
 _QUICK = 0.5
 
 _Heap = list[tuple[tuple[float, float], int, int, Host]]
@@ -34,21 +41,31 @@ class Standings:
     is when it is due.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, rng: random.Random) -> None:
         self.share(workers)
-        # Hosts that have yet to earn the next thread, or are far slower than usual, are kept
-        # apart: they share at most half of the workers. See `trusts`. Of each kind, the first
-        # heap is of hosts that hold no thread, the second of those that do.
-        self._trusted: tuple[_Heap, _Heap] = ([], [])
+        self._rng = rng
+        # Of each kind, the first heap is of hosts that hold no thread, the second of those that
+        # do. Hosts that have yet to earn the next thread, or are far slower than usual, share at
+        # most half of the workers; see `trusts`.
         self._doubted: tuple[_Heap, _Heap] = ([], [])
+        # Trusted hosts, proven ones apart. While there are proven ones, a quarter is theirs: many
+        # hosts may hang soon after their first answers, each with the threads that it earned.
+        self._young: tuple[_Heap, _Heap] = ([], [])
+        self._proven: tuple[_Heap, _Heap] = ([], [])
         # Hosts that have not been asked for anything yet, and hold none. While no trusted one is
-        # ready they may have more than half: where dead hosts come first, who answers is found
-        # only behind them.
+        # ready they may have as much as all unproven ones, and where nobody has answered for a
+        # while, all: where dead hosts come first, who answers is found only behind them.
         self._untried: tuple[_Heap, _Heap] = ([], [])
+        # Clock seconds, as of the last `ripen`, and when the first host was asked.
+        self._now = float("-inf")
+        self._asked_at: float | None = None
+        # How many hosts that take an active place have answered, and are proven.
+        self._merits = [0, 0, 0]
         self._delayed: _Heap = []
         self._sequence = itertools.count()
         self._known = 0
         self.doubted_in_flight = 0
+        self.young_in_flight = 0
         # Seconds that an exchange usually takes, over all hosts; the scheduler keeps it.
         self.usual = 0.0
         # By priority: hosts that take one of the [host] active places, and those among them
@@ -62,8 +79,10 @@ class Standings:
 
     def share(self, workers: int) -> None:
         """So many may be at work at once: what doubted, untried and greedy hosts get of them."""
+        self._all = workers
         self._half = max(1, workers // 2)
-        self._most_tried = workers - max(1, workers // 4)
+        self._most_tried = self._most_unproven = workers - max(1, workers // 4)
+        self._least_young = max(1, workers // 8)
         # How many are kept for hosts that hold none.
         self._most_kept = workers // 4
 
@@ -109,6 +128,11 @@ class Standings:
         if counted != host.counted:
             _recount(self._active, host.counted, counted)
             host.counted = counted
+        merit = 0 if counted is None or not host.answers else 1 + self.is_proven(host)
+        if merit != host.merit:
+            self._merits[host.merit] -= 1
+            self._merits[merit] += 1
+            host.merit = merit
         empty_handed = None if host.in_flight else counted
         if empty_handed != host.empty_handed:
             _recount(self._empty_handed, host.empty_handed, empty_handed)
@@ -126,17 +150,22 @@ class Standings:
     def trusts(self, host: Host) -> bool:
         """Whether one more thread on `host` is a safe one.
 
-        A host earns its threads by answers, one each, so that hosts which hang soon after
-        their first answer cannot hold all workers before anybody knows. And a host whose
+        A host earns its threads by answers, one each, so that one which hangs soon after
+        its first answer cannot hold all workers before anybody knows. And a host whose
         exchanges take ten times the usual shares the half, however reliable it is.
         """
         if host.answers <= host.in_flight:
             return False
         return host.exchange_seconds <= max(_SLOWER * self.usual, _QUICK)
 
+    @staticmethod
+    def is_proven(host: Host) -> bool:
+        """Whether a host has answered often enough to have a share of the workers kept for it."""
+        return host.answers >= _PROVEN
+
     def _kind(self, host: Host) -> tuple[_Heap, _Heap]:
         if self.trusts(host):
-            return self._trusted
+            return self._proven if self.is_proven(host) else self._young
         if host.answers or host.in_flight or host.connect_failures:
             return self._doubted
         return self._untried
@@ -157,6 +186,9 @@ class Standings:
 
     def ripen(self, now: float) -> None:
         """Move hosts whose time has come to where they belong now."""
+        self._now = now
+        if self._asked_at is None and self.doubted_in_flight:
+            self._asked_at = now
         while self._delayed and self._delayed[0][0][0] <= now:
             _, _, version, host = heapq.heappop(self._delayed)
             if version == host.version:
@@ -171,9 +203,26 @@ class Standings:
         heaps = self._usable(empty_handed=empty_handed)
         if not heaps:
             return None
-        host = heapq.heappop(min(heaps, key=lambda heap: heap[0][:2]))[3]
+        heap = min(heaps, key=lambda heap: heap[0][:2])
+        if heap is self._untried[0] and self.doubted_in_flight >= self._most_tried:
+            host = self._by_lot(heap)
+        else:
+            host = heapq.heappop(heap)[3]
         host.place = None
         return host
+
+    def _by_lot(self, heap: _Heap) -> Host:
+        """Any host of the heap of as much priority as the first, out of it.
+
+        A list may have its dead hosts in one place, so who is next in it tells nothing new.
+        """
+        for _ in range(min(len(heap), _LOTS)):
+            rank, _, version, host = self._rng.choice(heap)
+            if version == host.version and rank == heap[0][0]:
+                # Its entry stays, and is void from now on.
+                host.version += 1
+                return host
+        return heapq.heappop(heap)[3]
 
     @property
     def any_ready(self) -> bool:
@@ -185,16 +234,31 @@ class Standings:
         heap = self._delayed
         while heap and heap[0][2] != heap[0][3].version:
             heapq.heappop(heap)
-        return heap[0][0][0] if heap else None
+        due = heap[0][0][0] if heap else None
+        if self._asked_at is not None and not any(self._merits[1:]) and self._untried[0]:
+            patience = self._asked_at + _PATIENCE
+            if self._now < patience:
+                due = patience if due is None else min(due, patience)
+        return due
 
     def _usable(self, *, empty_handed: bool = False) -> list[_Heap]:
         upto = 1 if empty_handed else 2
-        usable = _swept(self._trusted[:upto])
-        if self.doubted_in_flight < self._half:
-            usable += _swept(self._doubted[:upto]) + _swept(self._untried[:1])
-        elif not usable and self.doubted_in_flight < self._most_tried:
-            usable = _swept(self._untried[:1])
+        proven = self._merits[2]
+        unproven = self.doubted_in_flight + self.young_in_flight
+        full = bool(proven) and unproven >= self._most_unproven
+        usable = _swept(self._proven[:upto])
+        if not full or self.young_in_flight < self._least_young:
+            usable += _swept(self._young[:upto])
+        if not full and self.doubted_in_flight < self._half:
+            return usable + _swept(self._doubted[:upto]) + _swept(self._untried[:1])
+        most = self._all if self._is_desperate() else self._most_tried
+        if not usable and not full and self.doubted_in_flight < most:
+            return _swept(self._untried[:1])
         return usable
+
+    def _is_desperate(self) -> bool:
+        """Whether nobody has answered though there was time enough."""
+        return not any(self._merits[1:]) and self._now >= (self._asked_at or 0.0) + _PATIENCE
 
     def _put(self, host: Host, heap: _Heap, rank: tuple[float, float]) -> None:
         """File a host in one heap; what older entries say of it is void from now on."""
