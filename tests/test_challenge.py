@@ -188,6 +188,7 @@ class RobotsBench:
         quiet = SimpleNamespace(end=lambda: True)
         self.step = RobotsStep(
             config,
+            denied=lambda host: False,
             engine=protego_engine({}),
             scheduler=self,  # type: ignore[arg-type]
             exchanger=SimpleNamespace(get=lambda *_, **__: answer),

@@ -61,7 +61,7 @@ class ListStore:
         self.records: list[Record] = []
         self.calls: list[str] = []
         # Exceptions for the next calls of a method, in order; None lets one pass.
-        self.trouble: dict[str, list[Exception | None]] = {}
+        self.trouble: dict[str, list[BaseException | None]] = {}
 
     def _called(self, name: str) -> None:
         self.calls.append(name)
@@ -962,3 +962,13 @@ def test_whoever_looks_in_between_counts_a_step_once(monkeypatch: pytest.MonkeyP
     assert looks == sorted(looks)
     assert max(looks) - looks[0] == passed
     assert bench.committer.busy_seconds - looks[0] == passed
+
+
+@pytest.mark.parametrize("call", ["open", "recover"])
+@pytest.mark.parametrize("error", [OSError("no such share"), SystemExit(5)])
+def test_a_store_that_cannot_be_opened_is_named(call: str, error: BaseException) -> None:
+    store = ListStore()
+    store.trouble[call] = [error]
+    outputs = Outputs([NamedStore("mine:out", store)], log=NullLog())
+    with pytest.raises(StoreFailed, match=f"mine:out cannot be opened: {type(error).__name__}"):
+        outputs.open(msgspec.msgpack.encode({"mine:out": b"0"}))

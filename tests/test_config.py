@@ -669,6 +669,8 @@ def test_a_slip_in_an_override_shows_no_secret(tmp_path: Path, override: str) ->
             ("fetch.max_body_bytes", "queues.max_bytes = 1048576"),
         ),
         ({"gateway": {"resume_after": "1h"}}, ("gateway.resume_after", "gateway.url")),
+        ({"gateway": {"max_in_flight": 7}}, ("gateway.max_in_flight", "gateway.url")),
+        ({"gateway": {"exhausted_status": [402]}}, ("gateway.exhausted_status", "gateway.url")),
         (
             {"gateway": {"target_status_header": "X-Status"}},
             ("gateway.target_status_header", "gateway.url"),

@@ -600,3 +600,21 @@ def test_no_thread_is_left_behind_by_a_stop_condition(tmp_path: Path) -> None:
     for thread in late:
         thread.join(10.0)
         assert not thread.is_alive()
+
+
+def test_a_robots_txt_that_leads_to_a_denied_host_is_not_asked_for_there(tmp_path: Path) -> None:
+    def pages(target: str) -> Reply | str:
+        if target == "/robots.txt":
+            return Reply.redirect(site.hosts[1].url("/robots.txt"))
+        return "x"
+
+    with Site(Host(pages=pages), Host(pages={"/": "y"})) as site:
+        config = settings(
+            tmp_path,
+            [site.hosts[0].url()],
+            scope={"deny_hosts": [site.hosts[1].address]},
+            fetch={"private_addresses": "allow"},
+        )
+        report = crawl(config)
+        assert len(site.hosts[1].log) == 0
+    assert report.data["pages"] == 1, "as after too many redirects (RFC 9309, section 2.3.1.2)"

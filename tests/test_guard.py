@@ -18,7 +18,7 @@ from syncrawl.config.model import Config, CrawlConfig
 from syncrawl.engine.crawl import Crawl
 from syncrawl.engine.guard import Guard
 from syncrawl.engine.watch import WorkWatch
-from syncrawl.errors import FetchError, PluginError
+from syncrawl.errors import FetchError, PluginError, StopCondition
 from syncrawl.testing.clock import FakeClock
 from syncrawl.testing.site import Site
 from syncrawl.testing.site_host import Host, Reply
@@ -372,6 +372,63 @@ def test_a_parser_that_a_child_cannot_open_ends_the_crawl_at_once(
     assert running.hung() == []
     assert adds_up(report)
     assert report.data["urls"]["done"] == 0, "nothing is lost by it"
+
+
+@pytest.mark.parametrize("where", ["open", "close"])
+def test_a_store_that_hangs_at_the_start_or_the_end_is_left_behind(
+    tmp_path: Path, plugin: Any, where: str
+) -> None:
+    free = threading.Event()
+    called = threading.Event()
+
+    def hang() -> None:
+        called.set()
+        free.wait(NOTICED)
+
+    class Store:
+        def open(self) -> None:
+            if where == "open":
+                hang()
+
+        def write(self, records: Iterable[Record]) -> None: ...
+
+        def checkpoint(self) -> bytes:
+            return b"x"
+
+        def recover(self, token: bytes) -> None: ...
+
+        def close(self) -> None:
+            if where == "close":
+                hang()
+
+    plugin("stores", "hangs", Store)
+    log = Told()
+    with Site(Host(pages={"/": "x"})) as site:
+        config = settings(
+            tmp_path,
+            [site.hosts[0].url()],
+            crawl={"stop_grace": 0.1},
+            stores=[{"type": "hangs", "path": "x"}],
+        )
+        running = Crawl(config, log=log)
+
+        def stop() -> None:
+            called.wait(NOTICED)
+            running.stop("SIGTERM")
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        if where == "open":
+            with pytest.raises(StopCondition, match="a store hangs in opening"):
+                running.run()
+        else:
+            assert running.run().data["pages"] == 1
+        stopper.join()
+        hung = running.hung()
+        free.set()
+    assert hung == ["commit_0"]
+    (told,) = log.find("a store hangs; left behind")
+    assert told["what"] == {"open": "opening", "close": "closing"}[where]
 
 
 class StandStill:

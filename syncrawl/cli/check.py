@@ -74,6 +74,8 @@ def selected(config: Config) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
     yield "fetchers", config.fetch.client, msgspec.structs.asdict(config.fetch)
     yield "robots", config.robots.engine, {}
+    for name in config.fetch.challenges:
+        yield "challenges", name, {}
     for name in config.parse.parsers:
         yield "parsers", name, dict(config.parse.options.get(name, {}))
     for store in config.stores:

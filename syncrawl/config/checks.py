@@ -277,8 +277,9 @@ def _check_addresses(resolve: dict[str, str]) -> None:
 
 def _check_gateway(gateway: GatewayConfig) -> None:
     if not gateway.url:
-        for name in ("resume_after", "target_status_header"):
-            if value := getattr(gateway, name):
+        for name in GatewayConfig.__struct_fields__:
+            value = getattr(gateway, name)
+            if value != getattr(GatewayConfig(), name):
                 remedy = "set gateway.url too, or remove it"
                 raise bad(f"gateway.{name}", value, "is set and gateway.url is not", remedy)
         return

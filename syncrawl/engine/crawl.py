@@ -38,6 +38,8 @@ _HEARTBEAT = 0.5
 _MOST_HOSTS = 1000
 # What workers get to come back in after the last commit; then they are called hung.
 _JOIN = 2.0
+# Seconds that stores may take to close where nobody asks to stop.
+_LONGEST_CLOSE = 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,12 +137,16 @@ class Crawl:
             rooms = Rooms(config, clock=self._clock, log=self._log, end_with=self._end_with_code)
             self._rooms = rooms
             try:
-                commit.submit(rooms.open).result()
+                opening = commit.submit(rooms.open)
+                if not self._wait(opening, "opening", float("inf")):
+                    raise StopCondition("a store hangs in opening, and was left behind")
+                opening.result()
                 end = self._run_open(config, rooms, commit, state_dir)
             finally:
                 # Behind a commit that hangs it waits its turn, and nobody waits for it.
                 closing = commit.submit(rooms.close)
-                if "commit_0" not in self._hung:
+                left = "commit_0" in self._hung
+                if not left and self._wait(closing, "closing", _LONGEST_CLOSE):
                     closing.result()
         finally:
             commit.shutdown(wait=False)
@@ -188,6 +194,23 @@ class Crawl:
                 exporter.stop()
             if not observer.stop():
                 self._hung.append(observer.name)
+
+    def _wait(self, future: Future[None], what: str, longest: float) -> bool:
+        """Wait for what the commit thread does at the start or the end, which may hang.
+
+        False where it was left behind, after `longest` seconds or the grace of a stop that was
+        asked for.
+        """
+        began = self._clock.monotonic()
+        while not future.done():
+            concurrent.futures.wait([future], timeout=_HEARTBEAT)
+            seconds = self._clock.monotonic() - began
+            grace = longest if self._stop is None else self._config.crawl.stop_grace + _JOIN
+            if seconds > grace and not future.done():
+                self._hung.append("commit_0")
+                self._log.error("a store hangs; left behind", what=what, seconds=round(seconds, 1))
+                return False
+        return True
 
     def _exporter(self) -> Exporter | None:
         """/metrics, listening, where the configuration wants it."""
@@ -316,7 +339,8 @@ class Crawl:
     def _natural_end(self, rooms: Rooms, elapsed: float, limit: float) -> _End | None:
         if rooms.committer.nothing_left:
             if closed := rooms.route.closed:
-                return _End(reports.CONDITION, EXIT_CONDITION, f"nothing came through: {closed}")
+                reason = f"nothing came through: {closed}; retry-failed takes the URLs back"
+                return _End(reports.CONDITION, EXIT_CONDITION, reason)
             return _End(reports.FINISHED, EXIT_OK, "nothing is pending")
         if not rooms.scheduler.pages_left:
             pages = self._config.crawl.max_pages

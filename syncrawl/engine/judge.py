@@ -33,6 +33,8 @@ _OF_THE_ROUTE = frozenset(
     for outcome, rule in RULES.items()
     if rule.signal is Signal.ROUTE and rule.fate is not Fate.AGAIN
 )
+# Tries that a host has before it is given up: a Retry-After that leaves it fewer is excused.
+_TRIES = 4
 # Connect failures in a row, with no answer ever, after which a host is given up at once.
 _DEAD_AFTER = 10
 # Seconds that outdated rules stand after a vain try to renew them.
@@ -93,9 +95,11 @@ class Judge:
         if host.failing_since is None:
             host.failing_since = lease.admitted_at
         verdict = self._failing(host, outcome, now - host.failing_since)
-        if retry_after and signal is Signal.REFUSAL:
-            # The host named a time to come back: until then it is not failing. The answers of a
-            # burst name the same seconds, which count once.
+        if signal is Signal.REFUSAL and (retry_after or 0.0) * _TRIES > self._give_up_after:
+            # The host named a time to come back: until then it is not failing, unless it is so
+            # short that it has its tries all the same. The answers of a burst name the same
+            # seconds, which count once.
+            assert retry_after is not None
             until = now + retry_after
             host.failing_since += max(0.0, until - max(now, host.excused_until))
             host.excused_until = max(until, host.excused_until)

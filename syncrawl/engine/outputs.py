@@ -54,16 +54,27 @@ class Outputs:
         """
         known = _decode(packed) if packed else {}
         for named in self._stores:
-            named.store.open()
-            self._opened.append(named)
-            token = known.get(named.key)
-            if token is not None:
-                named.store.recover(token)
+            self._open(named, known.get(named.key))
         # Only now, when every output was found sound, may one be created or touched.
         for key, store in self._stores:
             self._tokens[key] = known.get(key) or store.checkpoint()
         self._others = {key: token for key, token in known.items() if key not in self.keys}
         return self._packed()
+
+    def _open(self, named: NamedStore, token: bytes | None) -> None:
+        try:
+            named.store.open()
+            self._opened.append(named)
+            if token is not None:
+                named.store.recover(token)
+        except SyncrawlError:
+            raise
+        except (Exception, SystemExit) as exc:
+            raise StoreFailed(
+                f"{named.key} cannot be opened: {type(exc).__name__}: {exc}",
+                key="stores",
+                remedy="repair it and run again, nothing is lost",
+            ) from exc
 
     def write(self, records: list[Record]) -> bytes:
         """Write a batch to every store; the new tokens, packed.
@@ -80,7 +91,7 @@ class Outputs:
             except SyncrawlError:
                 self._recover()
                 raise
-            except Exception as exc:
+            except (Exception, SystemExit) as exc:
                 self._log.error("store failed", error=repr(exc), attempt=attempt)
                 recovered = self._recover()
                 if attempt == _TRIES or not recovered:

@@ -57,6 +57,7 @@ class RobotsStep:
         log: Log,
         queue_of: Callable[[str], str],
         on_notes: Callable[[], None],
+        denied: Callable[[str], bool],
         watch: WorkWatch,
         route: RouteWatch,
         recognisers: Sequence[tuple[str, ChallengeRecogniser]] = (),
@@ -72,6 +73,7 @@ class RobotsStep:
         self._clock = clock
         self._log = log
         self._queue_of = queue_of
+        self._denied = denied
         self._on_notes = on_notes
         self._watch = watch
         self._route = route
@@ -194,7 +196,7 @@ class RobotsStep:
             where = location(response, url)
             target = self._canonicalizer.parse(where) if where else None
             hops += 1
-            if target is None or hops > _MAX_HOPS:
+            if target is None or hops > _MAX_HOPS or self._denied(target.host):
                 return response, None
             if not self._scheduler.readmit(lease, target.spelling):
                 return None, RobotsJob(job.origin, target.spelling, hops)

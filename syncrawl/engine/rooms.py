@@ -148,6 +148,7 @@ class Rooms:
             clock=clock,
             log=log,
             queue_of=keys.queue_of,
+            denied=self.scope.denied_host,
             on_notes=self.inbox.wake,
             watch=self.watch,
             route=self.route,

@@ -87,7 +87,9 @@ class RouteWatch:
             closed = times >= _PATIENCE[outcome]
             closed = closed and not (self._passed and outcome in _BY_TARGET)
         if closed:
-            self._end_with(EXIT_CONDITION, f"{times} times in a row, {why}")
+            failed = outcome == gateway.FAILED
+            more = "; retry-failed takes back what failed by it" if failed else ""
+            self._end_with(EXIT_CONDITION, f"{times} times in a row, {why}{more}")
 
     def _reached(self) -> None:
         """The gateway is there, whatever it made of the request."""

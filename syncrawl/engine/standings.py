@@ -81,7 +81,7 @@ class Standings:
         """So many may be at work at once: what doubted, untried and greedy hosts get of them."""
         self._all = workers
         self._half = max(1, workers // 2)
-        self._most_tried = self._most_unproven = workers - max(1, workers // 4)
+        self._most_tried = self._most_unproven = max(1, workers - max(1, workers // 4))
         self._least_young = max(1, workers // 8)
         # How many are kept for hosts that hold none.
         self._most_kept = workers // 4
