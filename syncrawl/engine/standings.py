@@ -81,7 +81,7 @@ class Standings:
         """So many may be at work at once: what doubted, untried and greedy hosts get of them."""
         self._all = workers
         self._half = max(1, workers // 2)
-        self._most_tried = self._most_unproven = max(1, workers - max(1, workers // 4))
+        self._most_unproven = max(1, workers - max(1, workers // 4))
         self._least_young = max(1, workers // 8)
         # How many are kept for hosts that hold none.
         self._most_kept = workers // 4
@@ -204,7 +204,7 @@ class Standings:
         if not heaps:
             return None
         heap = min(heaps, key=lambda heap: heap[0][:2])
-        if heap is self._untried[0] and self.doubted_in_flight >= self._most_tried:
+        if heap is self._untried[0] and self.doubted_in_flight >= self._most_unproven:
             host = self._by_lot(heap)
         else:
             host = heapq.heappop(heap)[3]
@@ -251,7 +251,7 @@ class Standings:
             usable += _swept(self._young[:upto])
         if not full and self.doubted_in_flight < self._half:
             return usable + _swept(self._doubted[:upto]) + _swept(self._untried[:1])
-        most = self._all if self._is_desperate() else self._most_tried
+        most = self._all if self._is_desperate() else self._most_unproven
         if not usable and not full and self.doubted_in_flight < most:
             return _swept(self._untried[:1])
         return usable
