@@ -541,6 +541,18 @@ def test_the_crawl_says_what_it_stands_still_for(tmp_path: Path, plugin: Any) ->
     assert "commit_0" in log.find("stalled")[0]["stacks"]
 
 
+def test_a_robots_txt_that_is_refused_is_told_in_the_log(tmp_path: Path) -> None:
+    log = Told()
+    with Site(Host(pages={"/": "x", "/robots.txt": 503})) as site:
+        config = settings(tmp_path, [site.hosts[0].url()], crawl={"give_up_after": 0.5})
+        report = crawl(config, log=log)
+        name = site.hosts[0].url().rstrip("/")
+    assert report.data["outcomes"] == {"refusing": 1}
+    told = log.find("robots.txt unavailable")
+    assert told
+    assert told[0] == {"origin": name, "outcome": "throttled"}
+
+
 def test_without_trouble_nobody_is_replaced(tmp_path: Path) -> None:
     log = Told()
     with Site(Host(pages={"/": links("/1"), "/1": "x"})) as site:

@@ -145,7 +145,7 @@ class TestSummary:
         assert "2xx 80, timeout 3" in told
         assert "dropped" in told
         assert "robots 7" in told
-        assert "bottleneck  politeness, 75% of the time no host was ready" in told
+        assert "bottleneck  politeness, 75% of the time no host, proxy or gateway was ready" in told
         assert "a.example" in told
 
     def test_nothing_reaches_the_terminal_raw(self) -> None:
@@ -174,7 +174,10 @@ class TestBottleneckLine:
             ("commit", "bottleneck: store, 83% of the time blocked"),
             ("parse", "bottleneck: parse, 83% of the time blocked"),
             ("fetch", "bottleneck: fetch, 83% of the workers' time in exchanges"),
-            ("politeness", "bottleneck: politeness, 83% of the time no host was ready"),
+            (
+                "politeness",
+                "bottleneck: politeness, 83% of the time no host, proxy or gateway was ready",
+            ),
             ("cpu", "bottleneck: cpu, 83% of one core"),
             ("\x1b[2J", "bottleneck: \\x1b[2J, 83%"),
         ],

@@ -217,6 +217,9 @@ class RobotsStep:
             return
         rules = self._rules(kept) if kept is not None else None
         if rules is None or kept is None:
+            if kept is not None:
+                # What could not be fetched at all was told by who tried.
+                self._log.info("robots.txt unavailable", origin=job.origin, outcome=outcome)
             self._scheduler.robots_failed(job, outcome)
             self._on_notes()
             return

@@ -233,7 +233,7 @@ _SHARES = {
     "fetch": "fetch, {} of the workers' time in exchanges",
     "parse": "parse, {} of the time blocked",
     "commit": "store, {} of the time blocked",
-    "politeness": "politeness, {} of the time no host was ready",
+    "politeness": "politeness, {} of the time no host, proxy or gateway was ready",
     "cpu": "cpu, {} of one core",
 }
 
