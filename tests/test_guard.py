@@ -374,6 +374,32 @@ def test_a_parser_that_a_child_cannot_open_ends_the_crawl_at_once(
     assert report.data["urls"]["done"] == 0, "nothing is lost by it"
 
 
+class HangingStore:
+    """A store of which one method hangs: what `hang` does."""
+
+    def __init__(self, where: str, hang: Callable[[], object]) -> None:
+        self._where = where
+        self._hang = hang
+
+    def _called(self, name: str) -> None:
+        if name == self._where:
+            self._hang()
+
+    def open(self) -> None:
+        self._called("open")
+
+    def write(self, records: Iterable[Record]) -> None:
+        self._called("write")
+
+    def checkpoint(self) -> bytes:
+        return b"x"
+
+    def recover(self, token: bytes) -> None: ...
+
+    def close(self) -> None:
+        self._called("close")
+
+
 @pytest.mark.parametrize("where", ["open", "close"])
 def test_a_store_that_hangs_at_the_start_or_the_end_is_left_behind(
     tmp_path: Path, plugin: Any, where: str
@@ -385,23 +411,7 @@ def test_a_store_that_hangs_at_the_start_or_the_end_is_left_behind(
         called.set()
         free.wait(NOTICED)
 
-    class Store:
-        def open(self) -> None:
-            if where == "open":
-                hang()
-
-        def write(self, records: Iterable[Record]) -> None: ...
-
-        def checkpoint(self) -> bytes:
-            return b"x"
-
-        def recover(self, token: bytes) -> None: ...
-
-        def close(self) -> None:
-            if where == "close":
-                hang()
-
-    plugin("stores", "hangs", Store)
+    plugin("stores", "hangs", lambda: HangingStore(where, hang))
     log = Told()
     with Site(Host(pages={"/": "x"})) as site:
         config = settings(
@@ -501,20 +511,7 @@ def test_the_crawl_says_what_it_stands_still_for(tmp_path: Path, plugin: Any) ->
     free = threading.Event()
     seen: list[str] = []
 
-    class Store:
-        def open(self) -> None: ...
-
-        def write(self, records: Iterable[Record]) -> None:
-            free.wait(NOTICED)
-
-        def checkpoint(self) -> bytes:
-            return b"x"
-
-        def recover(self, token: bytes) -> None: ...
-
-        def close(self) -> None: ...
-
-    plugin("stores", "hangs", Store)
+    plugin("stores", "hangs", lambda: HangingStore("write", lambda: free.wait(NOTICED)))
     log = Told()
     with Site(Host(pages={"/": "x"})) as site:
         config = settings(

@@ -205,7 +205,7 @@ class Crawl:
         while not future.done():
             concurrent.futures.wait([future], timeout=_HEARTBEAT)
             seconds = self._clock.monotonic() - began
-            grace = longest if self._stop is None else self._config.crawl.stop_grace + _JOIN
+            grace = longest if self._stop is None else self._grace
             if seconds > grace and not future.done():
                 self._hung.append("commit_0")
                 self._log.error("a store hangs; left behind", what=what, seconds=round(seconds, 1))
@@ -249,16 +249,21 @@ class Crawl:
             return _End(reports.CONDITION, exc.exit_code, str(exc))
         except BaseException:
             self.stop("interrupted")
-            concurrent.futures.wait([loop], timeout=self._config.crawl.stop_grace + _JOIN)
+            concurrent.futures.wait([loop], timeout=self._grace)
             if not loop.done():
                 self._hung.append("commit_0")
             raise
+
+    @property
+    def _grace(self) -> float:
+        """Seconds that the commit thread gets to come to an end once a stop was asked for."""
+        return self._config.crawl.stop_grace + _JOIN
 
     def _overdue(self, started: float) -> _End | None:
         """The end that the commit loop should have come to by now."""
         now = self._clock.monotonic()
         limit = self._config.crawl.max_seconds
-        grace = self._config.crawl.stop_grace + _JOIN
+        grace = self._grace
         if self._stop is not None:
             if self._stopped_at is None:
                 self._stopped_at = now

@@ -60,10 +60,7 @@ class Feeder:
     @property
     def set_apart(self) -> int:
         """Unfinished URLs of hosts that have all the pages they may have, but for shelved ones."""
-        return sum(
-            self._frontier.unfinished(key) - self._frontier.shelved_queue(key)
-            for key in self.retired
-        )
+        return self.out_of_reach - sum(map(self._frontier.shelved_queue, self.retired))
 
     @property
     def out_of_reach(self) -> int:
