@@ -64,6 +64,7 @@ def revive(config: Config, classes: frozenset[str]) -> int:
         queue_of=GateKeys(config).queue_of,
         fingerprint_rules=Canonicalizer(config.scope.tracking_parameters).rules_id,
         track_depth=config.scope.max_depth is not None,
+        power=config.crawl.durability == "power",
     )
     frontier.open()
     try:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from syncrawl.config.listen import listen_address
 from syncrawl.config.model import (
+    BUILT_IN_STORES,
     Config,
     CrawlConfig,
     FetchConfig,
@@ -42,7 +43,6 @@ _OWN_HEADERS = {
     "transfer-encoding": "remove it",
     "connection": "remove it",
 }
-_FILE_STORES = ("jsonl", "csv", "sqlite")
 
 
 def check(config: Config) -> None:
@@ -319,7 +319,7 @@ def _check_outputs(config: Config) -> None:
     if not config.stores:
         raise bad("stores", [], "no store would hold the records", "add a [[stores]] table")
     for place, store in enumerate(config.stores):
-        if store.type in _FILE_STORES and not store.path:
+        if store.type in BUILT_IN_STORES and not store.path:
             remedy = 'name a file, or "-" for standard output'
             raise bad(f"stores[{place}].path", None, "is missing", remedy)
     taken: dict[str, str] = {}
@@ -344,7 +344,7 @@ def _claims(config: Config) -> Iterable[tuple[str, str]]:
     yield "crawl.state_dir", config.crawl.state_dir
     for place, store in enumerate(config.stores):
         # A plugin's path may be a URL, or one database that several stores share.
-        if store.path and store.type in _FILE_STORES:
+        if store.path and store.type in BUILT_IN_STORES:
             yield f"stores[{place}].path", store.path
     if config.log.file:
         yield "log.file", config.log.file

@@ -60,6 +60,9 @@ class CrawlConfig(Model, frozen=True, kw_only=True):
     # Keep the threads of `python -m syncrawl` on one CPU (Linux): the interpreter runs one at a
     # time anyway, and handing over between CPUs costs a quarter of the work.
     one_cpu: bool = True
+    # What state and outputs survive: "kill", the end of the process at any instant; "power", that
+    # of the machine too, for a sync of each file at each commit.
+    durability: Literal["kill", "power"] = "kill"
 
 
 class ScopeConfig(Model, frozen=True, kw_only=True):
@@ -276,6 +279,10 @@ class QueuesConfig(Model, frozen=True, kw_only=True):
         # A worker needs a place in the queue before it fetches: fewer places than workers would
         # leave some idle, many more would only let pages wait uncommitted.
         return self.max_items or 2 * workers
+
+
+BUILT_IN_STORES = ("jsonl", "csv", "sqlite")
+"""The stores that write files of their own, and know the option `durability`."""
 
 
 class StoreConfig(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 from syncrawl import registry
 from syncrawl.api import Fetcher
 from syncrawl.clock import Clock
-from syncrawl.config.model import Config, StoreConfig
+from syncrawl.config.model import BUILT_IN_STORES, Config, StoreConfig
 from syncrawl.engine.addresses import AddressStep
 from syncrawl.engine.bounds import Bounds
 from syncrawl.engine.budget import ByteBudget
@@ -92,6 +92,7 @@ class Rooms:
             queue_of=keys.queue_of,
             fingerprint_rules=self.canonicalizer.rules_id,
             track_depth=config.scope.max_depth is not None,
+            power=config.crawl.durability == "power",
         )
         maker = HostMaker(config, self.ledger.hosts, clock=clock, rng=rng)
         self.scheduler = Scheduler(
@@ -112,7 +113,9 @@ class Rooms:
             on_chunk=self.inbox.wake,
             log=log,
         )
-        self.outputs = Outputs([_store(store) for store in config.stores], log=log)
+        self.outputs = Outputs(
+            [_store(store, config.crawl.durability) for store in config.stores], log=log
+        )
         self.fetcher: Fetcher = registry.construct(
             "fetchers", config.fetch.client, msgspec.to_builtins(config.fetch)
         )
@@ -327,9 +330,12 @@ class Rooms:
         return f"<{self.scheduler!r}, {self.frontier!r}, {self.budget!r}>"
 
 
-def _store(config: StoreConfig) -> NamedStore:
-    options: Mapping[str, Any] = {"path": config.path, **config.options}
-    if not config.path:
-        options = config.options
+def _store(config: StoreConfig, durability: str) -> NamedStore:
+    options: Mapping[str, Any] = config.options
+    if config.path:
+        options = {"path": config.path, **options}
+    if config.type in BUILT_IN_STORES:
+        # What the state survives its outputs must, or it would miss what they have lost.
+        options = {"durability": durability, **options}
     store = registry.construct("stores", config.type, options)
     return NamedStore(f"{config.type}:{real_path(options)}", store)

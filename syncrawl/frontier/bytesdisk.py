@@ -13,6 +13,7 @@ from typing import Any
 
 import diskcache
 
+from syncrawl.durable import sync_entries
 from syncrawl.errors import ConfigError, SyncrawlError
 from syncrawl.frontier.faults import damaged
 from syncrawl.frontier.rows import DATABASE
@@ -57,8 +58,10 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc] # diskcache publishes no 
 _CACHE_PAGES = 2048
 
 
-def open_cache(directory: Path) -> Any:
+def open_cache(directory: Path, *, power: bool = False) -> Any:
     """The diskcache.Cache of a state, made where there is none; readable by its owner only.
+
+    With `power`, a transaction that has ended survives the loss of power.
 
     The caller has made sure that what is there is a state of ours: diskcache writes its
     settings as it opens.
@@ -79,6 +82,9 @@ def open_cache(directory: Path) -> Any:
     for made, mode in ((directory, 0o700), (database, 0o600)):
         if made.stat().st_mode & 0o077:
             os.chmod(made, mode)
+    if power:
+        # SQLite syncs the directory for its log, but did not make the database.
+        sync_entries(directory)
     cache = diskcache.Cache.__new__(diskcache.Cache)
     try:
         cache.__init__(
@@ -94,7 +100,8 @@ def open_cache(directory: Path) -> Any:
             statistics=0,
             tag_index=0,
             sqlite_journal_mode="wal",
-            sqlite_synchronous=1,
+            # In WAL mode, NORMAL syncs at checkpoints of the log only, FULL at every commit.
+            sqlite_synchronous=2 if power else 1,
             # Freed pages are used again; giving them back moves others at every commit.
             sqlite_auto_vacuum=0,
             # A read error of a mapped file is a SIGBUS, not an exception.

@@ -45,7 +45,8 @@ class DiskFrontier:
     """Every unfinished entry is in exactly one bundle row, not marked done.
 
     The memory index changes only after the transaction that justifies it, so a failed
-    commit leaves both sides as they were.
+    commit leaves both sides as they were. A commit survives the end of the process, with
+    `power` that of the machine too.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class DiskFrontier:
         queue_of: QueueOf,
         fingerprint_rules: str,
         track_depth: bool = False,
+        power: bool = False,
     ) -> None:
         self.seen = SeenSet()
         self._directory = directory
@@ -63,6 +65,7 @@ class DiskFrontier:
         self._queue_of = queue_of
         self._rules = fingerprint_rules
         self._track_depth = track_depth
+        self._power = power
         self._cache: Any = None
         self._index = QueueIndex()
         self._marks = Marks({}, {})
@@ -81,7 +84,7 @@ class DiskFrontier:
         with translated(self._directory):
             loaded = self._load() if existed else Loaded()
             # Only now, when all is found sound, is anything written.
-            self._cache = open_cache(self._directory)
+            self._cache = open_cache(self._directory, power=self._power)
             if not existed:
                 self._cache.set("meta", self._meta)
             if loaded.outdated:

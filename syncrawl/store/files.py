@@ -1,6 +1,6 @@
 """What the stores share: their options, their errors, and a file that can be taken back.
 
-Runs on the commit thread only. Imports the clock and the errors; no other room.
+Runs on the commit thread only. Imports the clock, `durable` and the errors; no other room.
 
 A file is never made by `open()`: a crawl that resumes must find its output gone, not find
 an empty one in its place. It is made by the first `checkpoint()` or write, mode 0600,
@@ -19,11 +19,13 @@ import stat
 import sys
 import threading
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from syncrawl.clock import Clock, SystemClock
+from syncrawl.durable import sync_entries
 from syncrawl.errors import (
     ConfigError,
     DiskFull,
@@ -306,8 +308,6 @@ class AppendFile:
             flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT
             try:
                 self._adopt(os.open(self.path, flags, 0o600))
-                if self._power:
-                    _sync_directory(os.path.dirname(self.path))
             except OSError as error:
                 raise cannot_open(error, self.path) from error
         assert self._fd is not None
@@ -320,6 +320,8 @@ class AppendFile:
             self._identity = (here.st_dev, here.st_ino)
             self._size = here.st_size
             self._tail = self._read_tail(fd, self._size)
+            if self._power:
+                sync_entries(Path(self.path).parent)
         except BaseException:
             os.close(fd)
             raise
@@ -393,11 +395,3 @@ def _wait_writable(fd: int) -> None:
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
     poller.poll()
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

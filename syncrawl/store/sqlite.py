@@ -19,12 +19,14 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from syncrawl.api import Record
+from syncrawl.durable import sync_entries
 from syncrawl.errors import ConfigError
 from syncrawl.store.files import (
     STDOUT,
@@ -89,7 +91,7 @@ class SqliteStore:
         self.path = path
         self._name = table
         self._table = _quoted(table)
-        self._synchronous = "FULL" if power else "NORMAL"
+        self._power = power
         self._db: sqlite3.Connection | None = None
         self._identity = (0, 0)
         self._broken = ""
@@ -184,12 +186,15 @@ class SqliteStore:
     def _connect(self) -> None:
         here = os.stat(self.path)
         self._identity = (here.st_dev, here.st_ino)
+        if self._power:
+            # SQLite syncs the directory for its log, but did not make the database.
+            sync_entries(Path(self.path).parent)
         uri = f"file:{quote(os.fsencode(self.path))}?mode=rw"
         db = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
         # Rows from before the crawl may hold text that is no UTF-8.
         db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         try:
-            db.execute(f"PRAGMA synchronous = {self._synchronous}")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._power else 'NORMAL'}")
             self._learn(db)
         except sqlite3.DatabaseError as error:
             db.close()
