@@ -13,7 +13,7 @@ import pytest
 
 from syncrawl.api import FetchError, Headers
 from syncrawl.clock import SystemClock
-from syncrawl.fetch.deadline import DeadlineExceeded, Exchange, current_exchange, making
+from syncrawl.fetch.deadline import DeadlineExceeded, Exchange, TooSlow, current_exchange, making
 from syncrawl.fetch.resolve import Address, Resolver
 from syncrawl.testing import FakeClock
 from tests.fetching import both_clients, failure, fetching, request
@@ -94,6 +94,32 @@ def test_silence_ends_earlier_than_the_total(client: Client) -> None:
     assert "silent for 0.2 s" in error.message
     assert error.wire_bytes <= 1
     assert 0.2 <= took < 0.2 + SLACK
+
+
+@both_clients
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("kind", ["body", "chunks", "head"])
+def test_an_answer_below_the_pace_asked_for_is_left(
+    client: Client, kind: str, tls: bool, certificate: tuple[Path, Any]
+) -> None:
+    pem, context = certificate
+    options = {"ca_bundle": str(pem), "read_timeout": 0.4, "min_pace": 1000}
+    with ScriptServer({"/": DRIPS[kind]}, tls=context if tls else None) as server:
+        found = failure(client, server.url(), options=options)
+        assert server.left.wait(5), "the connection was not dropped"
+    assert found.outcome == "timeout"
+    assert "slower than 1000 bytes/s, over 0.4 s" in found.message
+
+
+@both_clients
+def test_an_answer_at_the_pace_asked_for_is_taken(client: Client) -> None:
+    # 20 bytes a second, in several spans of the read timeout.
+    dripping = [head("Content-Length: 20"), *drip(b"x" * 20, PAUSE)]
+    with (
+        ScriptServer({"/": dripping}) as server,
+        fetching(client, read_timeout=0.3, min_pace=5) as fetcher,
+    ):
+        assert fetcher.fetch(request(server.url())).body == b"x" * 20
 
 
 @both_clients
@@ -264,3 +290,14 @@ def test_the_exchange_belongs_to_its_thread() -> None:
     assert seen == [None]
     with pytest.raises(RuntimeError):
         current_exchange()
+
+
+def test_only_waiting_counts_as_the_hosts_pace() -> None:
+    clock = FakeClock()
+    made = exchange(clock, read_timeout=10.0, min_pace=100)
+    made.came(500, clock.monotonic() - 5.0)
+    # Ours: no room for the body for a while.
+    clock.advance(60.0)
+    made.came(499, clock.monotonic() - 4.9)
+    with pytest.raises(TooSlow, match="slower than 100 bytes/s"):
+        made.came(0, clock.monotonic() - 0.1)

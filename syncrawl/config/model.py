@@ -172,6 +172,8 @@ class FetchConfig(Model, frozen=True, kw_only=True):
     connect_timeout: Timeout = 5.0
     # Silence allowed between two reads.
     read_timeout: Timeout = 10.0
+    # Bytes a second that an answer must come at, on average over read_timeout; 0 = any pace.
+    min_pace: Bytes = 0
     # DNS, connect, TLS, headers and body of one exchange together.
     total_timeout: Timeout = 15.0
     max_redirects: Natural = 5

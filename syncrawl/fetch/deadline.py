@@ -33,6 +33,10 @@ class DeadlineExceeded(TimeoutError):
     """Nothing is left of the exchange's total time."""
 
 
+class TooSlow(TimeoutError):
+    """The answer comes, but below the pace asked for."""
+
+
 class Exchange:
     """One fetch in progress: its bounds, where it stands, and what it learned.
 
@@ -43,6 +47,8 @@ class Exchange:
     """
 
     __slots__ = (
+        "_waited",
+        "_waited_bytes",
         "address",
         "allow_private",
         "authority",
@@ -52,6 +58,7 @@ class Exchange:
         "first_byte_at",
         "fresh",
         "late",
+        "min_pace",
         "phase",
         "read_timeout",
         "reused",
@@ -69,6 +76,7 @@ class Exchange:
         connect_timeout: float,
         read_timeout: float,
         allow_private: bool,
+        min_pace: int = 0,
         target: str = "/",
         authority: str = "",
     ) -> None:
@@ -89,6 +97,10 @@ class Exchange:
         self.late = 0.0
         self.address: str | None = None
         self.wire_bytes = 0
+        self.min_pace = min_pace
+        # What has come since the pace was last looked at, and the seconds of waiting for it.
+        self._waited = 0.0
+        self._waited_bytes = 0
 
     def limit(self, most: float) -> float:
         """Seconds the next wait may take: `most`, or what is left where that is less.
@@ -104,6 +116,19 @@ class Exchange:
         """The first bytes of the answer were read from `sock`."""
         self.first_byte_at = self.clock.monotonic()
         self.late = _lain(sock)
+
+    def came(self, count: int, began: float) -> None:
+        """`count` bytes of the answer came, waited for since `began`.
+
+        Raises TooSlow where all that came in a `read_timeout` of waiting is less than
+        `min_pace` asks for. What this process does between two reads is not the host's pace.
+        """
+        self._waited += self.clock.monotonic() - began
+        self._waited_bytes += count
+        if self._waited >= self.read_timeout:
+            if self._waited_bytes < self.min_pace * self._waited:
+                raise TooSlow(f"slower than {self.min_pace} bytes/s")
+            self._waited, self._waited_bytes = 0.0, 0
 
     @property
     def latency(self) -> float | None:
@@ -203,10 +228,13 @@ class DeadlineSocket(socket.socket):
         if exchange is None:
             return super().recv_into(buffer, nbytes, flags)
         self._limit_receive(exchange)
+        began = exchange.clock.monotonic() if exchange.min_pace else 0.0
         try:
             count = super().recv_into(buffer, nbytes, flags)
         except BlockingIOError:
             raise TimeoutError("nothing came in the time allowed") from None
+        if began and exchange.first_byte_at is not None:
+            exchange.came(count, began)
         if count and exchange.first_byte_at is None and exchange.phase == "headers":
             exchange.answers(self)
         return count
@@ -284,7 +312,10 @@ class DeadlineTLSSocket(ssl.SSLSocket):
         if exchange is None:
             return super().recv_into(buffer, nbytes, flags)
         self.settimeout(exchange.limit(exchange.read_timeout))
+        began = exchange.clock.monotonic() if exchange.min_pace else 0.0
         count = super().recv_into(buffer, nbytes, flags)
+        if began and exchange.first_byte_at is not None:
+            exchange.came(count, began)
         if count and exchange.first_byte_at is None and exchange.phase == "headers":
             exchange.answers(self)
         return count

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from syncrawl.errors import FetchError
+from syncrawl.fetch.deadline import TooSlow
 
 if TYPE_CHECKING:
     from syncrawl.fetch.deadline import Exchange
@@ -73,7 +74,9 @@ def _classified(cause: BaseException, exchange: Exchange) -> FetchError | None:
     phase = exchange.phase
     text = f"{phase}: {_text(cause)}"
     if isinstance(cause, TimeoutError):
-        if exchange.expired():
+        if isinstance(cause, TooSlow):
+            text = f"{phase}: {cause}, over {exchange.read_timeout:g} s"
+        elif exchange.expired():
             text = f"{phase}: the total time is used up"
         elif phase in ("connect", "dns"):
             text = f"{phase}: no answer in {exchange.connect_timeout:g} s"

@@ -60,6 +60,7 @@ class Course:
         self.proxies = Proxies(config.proxy)
         self._connect_timeout = config.connect_timeout or float("inf")
         self._read_timeout = config.read_timeout or float("inf")
+        self._min_pace = config.min_pace
         resolver = resolver or Resolver(
             clock=self.clock,
             static=config.resolve,
@@ -85,6 +86,7 @@ class Course:
             deadline=request.deadline,
             connect_timeout=self._connect_timeout,
             read_timeout=self._read_timeout,
+            min_pace=self._min_pace,
             allow_private=request.allow_private,
             target=target.absolute if route and target.scheme == "http" else target.path,
             authority=target.authority,
