@@ -387,6 +387,30 @@ class TestCheck:
         assert told in error
         assert os.listdir(config.parent) == ["crawl.toml"]
 
+    def test_tells_who_stands_between_and_what_is_shed_but_no_key(
+        self, config: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = (
+            "gateway={url='https://gw.example/get?key=SESAME&url={url}', max_in_flight=7}",
+            "fetch.proxy='http://ann:SESAME@proxy.example:3128'",
+            "shed={max_pending=5000, action='drop'}",
+            "scope.priorities={'/a'=1}",
+            "metrics.listen='127.0.0.1:9464'",
+            "crawl.durability='power'",
+        )
+        assert main(["check", str(config), *(f"--set={line}" for line in lines)]) == 0
+        told = capsys.readouterr().out
+        for part in (
+            "gw.example, 7 at once",
+            "proxy.example:3128",
+            "drop above 5,000 pending, below priority 1",
+            "1 patterns",
+            "http://127.0.0.1:9464/metrics",
+            "every commit is synced",
+        ):
+            assert part in told
+        assert "SESAME" not in told
+
     def test_says_that_a_run_has_the_state(
         self, config: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -675,6 +675,10 @@ def test_a_slip_in_an_override_shows_no_secret(tmp_path: Path, override: str) ->
             {"gateway": {"target_status_header": "X-Status"}},
             ("gateway.target_status_header", "gateway.url"),
         ),
+        (
+            {"gateway": {"url": "https://gw.example/?u={url}", "throttled_status": [200, 429]}},
+            ("gateway.throttled_status", "holds 200"),
+        ),
         ({"retry": {"budget_ratio": -0.1}}, ("retry.budget_ratio", "at least 0")),
         ({"host": {"rate": -1}}, ("host.rate", "at least 0")),
         ({"host": {"rules": [{"match": "a", "rate": -1}]}}, ("host.rules[0].rate", "at least 0")),

@@ -48,6 +48,15 @@ def test_a_state_directory_without_a_state_is_no_crawl(tmp_path: Path) -> None:
     assert list((tmp_path / "state").iterdir()) == []
 
 
+def test_a_class_that_is_none_is_told(tmp_path: Path) -> None:
+    with Site(Host(pages={"/": "x"})) as site:
+        config = write_config(tmp_path, site.hosts[0].url("/"))
+        assert syncrawl("run", config, "-q").returncode == 0
+    told = syncrawl("retry-failed", config, "--class", "timeuot").stdout
+    assert "timeuot is no class that we know: did you mean timeout?" in told
+    assert "no class" not in syncrawl("retry-failed", config, "--class", "timeout").stdout
+
+
 def test_a_page_that_failed_behind_a_redirect_is_had_at_last(tmp_path: Path) -> None:
     mended = False
 

@@ -104,6 +104,28 @@ def _described(config: Config) -> Iterator[tuple[str, str]]:
         + (f" with {config.parse.processes} processes" if config.parse.processes else ""),
     )
 
+    yield from _through(config)
+    if config.shed.max_pending:
+        shed = f"{config.shed.action} above {config.shed.max_pending:,} pending"
+        yield "shed", f"{shed}, below priority {config.shed.below_priority}"
+    if config.scope.priorities:
+        yield "priorities", f"{len(config.scope.priorities)} patterns"
+    if config.crawl.durability == "power":
+        yield "durability", "power: every commit is synced"
+    if config.metrics.listen:
+        yield "metrics", f"http://{config.metrics.listen}/metrics"
+
+
+def _through(config: Config) -> Iterator[tuple[str, str]]:
+    """Who stands between us and the targets; of a URL that may hold a key, the host alone."""
+    from urllib.parse import urlsplit
+
+    for name, url in (("gateway", config.gateway.url), ("proxy", config.fetch.proxy)):
+        if url:
+            host = urlsplit(url).netloc.rpartition("@")[2]
+            plan = f", {config.gateway.max_in_flight} at once" if name == "gateway" else ""
+            yield name, f"{host}{plan}"
+
 
 def _existing(path: str) -> str:
     return "exists" if Path(path).exists() else "would be created"

@@ -46,8 +46,22 @@ def execute(args: argparse.Namespace) -> int:
             _tell_report(state_dir, revived)
     of = f" that failed with {', '.join(args.classes)}" if args.classes else " that failed"
     count = f"{revived:,} URLs{of} are" if revived > 1 else f"one URL{of} is"
-    out(f"{count} pending again" if revived else f"no URLs{of}")
+    out(f"{count} pending again" if revived else f"no URLs{of}{_hint(args.classes)}")
     return 0
+
+
+def _hint(classes: list[str]) -> str:
+    """What a class that no outcome has may have been meant for; a plugin may have its own."""
+    import difflib
+
+    from syncrawl.limits.signals import RULES
+
+    for name in classes:
+        if name not in RULES:
+            near = difflib.get_close_matches(name, RULES, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(RULES))}"
+            return f" ({name} is no class that we know: {meant})"
+    return ""
 
 
 def revive(config: Config, classes: frozenset[str]) -> int:

@@ -290,6 +290,11 @@ def _check_gateway(gateway: GatewayConfig) -> None:
     if "@" in gateway.url.partition("//")[2].partition("/")[0]:
         remedy = "credentials go into the path or the query, as the gateway's manual says"
         raise bad("gateway.url", None, "holds user:password@, which is not sent", remedy)
+    for key in ("throttled_status", "exhausted_status"):
+        good = [status for status in getattr(gateway, key) if 200 <= status <= 299]
+        if good:
+            message = f"holds {good[0]}, which is how pages come"
+            raise bad(f"gateway.{key}", list(getattr(gateway, key)), message, "remove it")
     both = set(gateway.throttled_status) & set(gateway.exhausted_status)
     if both:
         message = f"shares {min(both)} with gateway.exhausted_status"
