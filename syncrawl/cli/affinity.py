@@ -121,7 +121,11 @@ def one_cpu(seat: Seat | None) -> Iterator[None]:
             seat.review()
 
     seat.take()
-    threading.Thread(target=review, name="cpu-seat", daemon=True).start()
+    try:
+        threading.Thread(target=review, name="cpu-seat", daemon=True).start()
+    except RuntimeError:
+        # No thread to look after the seat: rather none than one that is never left.
+        seat.leave()
     try:
         yield
     finally:

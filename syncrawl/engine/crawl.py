@@ -138,6 +138,9 @@ class Crawl:
             self._rooms = rooms
             try:
                 opening = commit.submit(rooms.open)
+            except RuntimeError as exc:
+                raise StopCondition(f"no thread can be had to commit: {exc}") from exc
+            try:
                 if not self._wait(opening, "opening", float("inf")):
                     raise StopCondition("a store hangs in opening, and was left behind")
                 opening.result()
@@ -188,7 +191,7 @@ class Crawl:
             rooms.scheduler.close()
             rooms.inbox.abandon()
             self._end_workers(crew)
-            rooms.fetcher.close()
+            rooms.close_fetcher()
             self._pressure.finish()
             if exporter is not None:
                 exporter.stop()

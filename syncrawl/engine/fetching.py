@@ -95,7 +95,7 @@ class Exchanger:
             if gateway is None:
                 raise
             raise gateway.blame(url, exc) from None
-        except Exception as exc:
+        except BaseException as exc:
             if gateway is None:
                 raise
             # A fetch plugin's bug; its words may hold the gateway's URL, and with it the key.
@@ -168,7 +168,8 @@ class FetchStep:
         fetched = Fetched(lease, "internal")
         try:
             self._fetch(fetched)
-        except Exception as exc:  # noqa: BLE001 - one bad item never ends a worker
+        except BaseException as exc:  # noqa: BLE001 - a plugin may raise SystemExit too
+            # One bad item never ends a worker; signals are the main thread's alone.
             fetched.outcome = "internal"
             fetched.detail = f"{type(exc).__name__}: {exc}"
             self._log.error("fetch step failed", url=lease.url, error=fetched.detail)

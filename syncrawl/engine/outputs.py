@@ -69,7 +69,7 @@ class Outputs:
                 named.store.recover(token)
         except SyncrawlError:
             raise
-        except (Exception, SystemExit) as exc:
+        except BaseException as exc:
             raise StoreFailed(
                 f"{named.key} cannot be opened: {type(exc).__name__}: {exc}",
                 key="stores",
@@ -91,7 +91,7 @@ class Outputs:
             except SyncrawlError:
                 self._recover()
                 raise
-            except (Exception, SystemExit) as exc:
+            except BaseException as exc:  # signals are the main thread's alone
                 self._log.error("store failed", error=repr(exc), attempt=attempt)
                 recovered = self._recover()
                 if attempt == _TRIES or not recovered:
@@ -111,7 +111,7 @@ class Outputs:
         for key, store in self._opened:
             try:
                 store.close()
-            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+            except BaseException as exc:  # noqa: BLE001 - a plugin may raise anything
                 self._log.error("store failed to close", store=key, error=repr(exc))
         self._opened = []
 
@@ -124,7 +124,7 @@ class Outputs:
         for key, store in self._stores:
             try:
                 store.recover(self._tokens[key])
-            except Exception as exc:  # noqa: BLE001 - the next start recovers again
+            except BaseException as exc:  # noqa: BLE001 - the next start recovers again
                 self._log.error("store failed to recover", store=key, error=repr(exc))
                 recovered = False
         return recovered

@@ -140,7 +140,7 @@ class ParseStep:
         # The step's totals are read until the crawl ends; its parsers may hold much.
         self._bench = Bench((), 0)
 
-    def _on_failed_close(self, name: str, error: Exception) -> None:
+    def _on_failed_close(self, name: str, error: BaseException) -> None:
         self._log.warning("parser failed to close", parser=name, error=told(error))
 
     def step(self) -> bool:

@@ -110,7 +110,7 @@ class RobotsStep:
             self._log.info(
                 "robots.txt unreachable", origin=job.origin, outcome=outcome, why=exc.message
             )
-        except Exception as exc:  # noqa: BLE001 - one bad item never ends a worker
+        except BaseException as exc:  # noqa: BLE001 - one bad item never ends a worker
             self._log.error("robots step failed", origin=job.origin, error=repr(exc))
         if not self._watch.end():
             # The watch has settled the lease in this worker's place.
@@ -123,7 +123,7 @@ class RobotsStep:
         self._scheduler.give_credit()
         try:
             self._apply(job, outcome, moved, kept)
-        except Exception as exc:  # noqa: BLE001 - an engine is a plugin and may raise anything
+        except BaseException as exc:  # noqa: BLE001 - an engine is a plugin, may raise anything
             self._log.error("robots rules failed", origin=job.origin, error=repr(exc))
             self._scheduler.robots_failed(job, "internal")
         return True
@@ -180,11 +180,18 @@ class RobotsStep:
             rules = known[origin]
             if rules is None:
                 unknown.append(entry)
-            elif rules.allowed(url):
+            elif self._allowed(rules, url):
                 ready.append(entry)
             else:
                 dropped.append(entry)
         return ready, unknown, dropped
+
+    def _allowed(self, rules: RobotsRules, url: str) -> bool:
+        try:
+            return rules.allowed(url)
+        except BaseException as exc:  # noqa: BLE001 - a plugin's; this may be the commit thread
+            self._log.error("robots rules failed; the URL is left out", url=url, error=repr(exc))
+            return False
 
     def _get(self, lease: Lease, job: RobotsJob) -> tuple[Response | None, RobotsJob | None]:
         """The final answer, or where another gate has to ask for it."""

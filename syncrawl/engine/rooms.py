@@ -300,6 +300,13 @@ class Rooms:
         self.outputs.close()
         self.frontier.close()
 
+    def close_fetcher(self) -> None:
+        """Let go of connections; what a plugin raises here is told about and left."""
+        try:
+            self.fetcher.close()
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - a plugin may raise anything
+            self.log.error("fetcher failed to close", error=repr(exc))
+
     def _check_ours(self, tokens: bytes | None) -> None:
         """Refuse a state that shares neither a seed nor an output with this configuration."""
         known = set(tokens_of(tokens))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from syncrawl.config.model import CrawlConfig
-from syncrawl.errors import ConfigError
+from syncrawl.errors import ConfigError, StopCondition
 from syncrawl.frontier.model import SEED_PRIORITY, Entry, host_of
 from syncrawl.log import Log
 from syncrawl.scope import Scope
@@ -61,7 +61,11 @@ class SeedReader:
         self._thread = threading.Thread(target=self._run, name="seeds", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Begin to read. Raises StopCondition where the system has no thread for it."""
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            raise StopCondition(f"no thread can be had to read seeds: {exc}") from exc
 
     def stop(self) -> None:
         """Read no further."""

@@ -164,13 +164,12 @@ class Challenges:
         for name, recogniser in self._recognisers:
             try:
                 found = recogniser.recognise(response.status, response.headers, response.body)
-            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+                if found is not None:
+                    return str(found)
+            except BaseException as exc:  # noqa: BLE001 - a plugin may raise anything, SystemExit too
                 if name not in self._broken:
                     self._broken.add(name)
                     self._log.error("challenge recogniser failed", name=name, error=repr(exc))
-                continue
-            if found is not None:
-                return str(found)
         return None
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ the exit. Imports the clock, the errors and `deadline`.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import queue
 import socket
@@ -32,6 +33,13 @@ MAX_CACHED = 20_000
 """Names remembered; above it the oldest are forgotten."""
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052 section 2.1
+# Private to some machine's network, and public to `ipaddress` in one of its versions or in all.
+_ALSO_PRIVATE = (
+    ipaddress.IPv4Network("168.63.129.16/32"),  # the host's agent and metadata, in one large cloud
+    ipaddress.IPv4Network("192.0.0.0/24"),  # RFC 6890; another cloud's metadata
+    ipaddress.IPv4Network("192.88.99.0/24"),  # RFC 7526: a relay of 6to4, once
+    ipaddress.IPv6Network("3fff::/20"),  # RFC 9637: documentation
+)
 _PERMANENT = frozenset(
     value for name in ("EAI_NONAME", "EAI_NODATA") if (value := getattr(socket, name, None))
 )
@@ -74,7 +82,23 @@ def is_private(address: str) -> bool:
             return is_private(str(inner))
         if parsed.is_site_local:
             return True
+    if any(parsed in network for network in _ALSO_PRIVATE):
+        return True
     return not parsed.is_global or parsed.is_multicast or parsed.is_reserved
+
+
+def is_private_as_written(host: str) -> bool:
+    """`is_private` for who asks no DNS: an address in any notation, localhost, or no host at all.
+
+    All that can be told of a target that a proxy looks up; other names pass.
+    """
+    name = _plain(host)
+    if literal(name) is None:
+        # A number in any base, with as few dots as it likes, is an IPv4 address to browsers.
+        name = to_ascii(name) or ""
+    if literal(name) is not None:
+        return is_private(name)
+    return not name or name == "localhost" or name.endswith(".localhost")
 
 
 def literal(host: str) -> Address | None:
@@ -172,8 +196,28 @@ class Resolver:
             self._threads += start
             self._wanted.put((name, entry))
         if start:
-            threading.Thread(target=self._run, name="syncrawl-dns", daemon=True).start()
+            self._start()
         return entry
+
+    def _start(self) -> None:
+        """One more look-up thread; without any at all, whoever waits is told at once."""
+        try:
+            threading.Thread(target=self._run, name="syncrawl-dns", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._threads -= 1
+                alone = self._threads == 0
+            while alone:
+                try:
+                    _, entry = self._wanted.get_nowait()
+                except queue.Empty:
+                    return
+                # Our own shortage, known as such by its number, and not to be remembered.
+                entry.failure = OSError(errno.ENOMEM, f"no thread for a look-up: {error}")
+                entry.expires = self._clock.monotonic()
+                with self._lock:
+                    self._busy -= 1
+                entry.done.set()
 
     def _run(self) -> None:
         while True:
@@ -237,6 +281,8 @@ def _interleaved(found: Iterable[Address]) -> tuple[Address, ...]:
 
 
 def _dns_error(name: str, failure: OSError) -> FetchError:
+    if failure.errno == errno.ENOMEM and not isinstance(failure, socket.gaierror):
+        return FetchError(f"DNS: {failure.strerror}", outcome="dns", ours=True)
     permanent = failure.errno in _PERMANENT
     detail: Any = failure.strerror or failure
     return FetchError(f"DNS: {detail} ({name})", outcome="dns", retryable=not permanent, host=name)

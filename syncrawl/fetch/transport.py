@@ -23,7 +23,7 @@ from syncrawl.fetch.deadline import Exchange, making
 from syncrawl.fetch.failures import is_stale, translate
 from syncrawl.fetch.pools import Pools
 from syncrawl.fetch.proxy import Proxies, Route, check_own_answer
-from syncrawl.fetch.resolve import Resolver
+from syncrawl.fetch.resolve import Resolver, is_private_as_written
 from syncrawl.fetch.target import Target, location, split
 
 __all__ = ["Course", "Urllib3Fetcher", "location", "urllib3_fetcher"]
@@ -92,6 +92,9 @@ class Course:
             authority=target.authority,
         )
         try:
+            # A direct connection is checked where its addresses are known.
+            if route is not None and not request.allow_private:
+                _refuse_private(target)
             with making(exchange):
                 return self._exchange(request, exchange, target, route, on_stale, open_)
         except Exception as error:
@@ -229,6 +232,16 @@ def _config(options: Mapping[str, Any]) -> FetchConfig:
         return msgspec.convert(dict(options), FetchConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(str(error), key="fetch") from None
+
+
+def _refuse_private(target: Target) -> None:
+    """Ask no proxy for what is private as it stands; names are the proxy's to look up."""
+    if is_private_as_written(target.host):
+        raise FetchError(
+            f"{target.host} is no public address, and is not asked of a proxy",
+            outcome="address",
+            retryable=False,
+        )
 
 
 def _idle_bound(workers: int) -> int:

@@ -59,6 +59,9 @@ class Exporter:
         except OSError as error:
             reason = f"cannot be listened on ({error.strerror})"
             raise self._refused(reason, 'choose another port, or "" to do without') from error
+        except RuntimeError as error:
+            # No thread for it: the crawl can do without.
+            self._log.warning("metrics not served", listen=self._listen, error=str(error))
 
     def _refused(self, reason: str, remedy: str) -> ConfigError:
         return ConfigError(reason, key="metrics.listen", value=self._listen, remedy=remedy)

@@ -44,13 +44,24 @@ class Server(ThreadingWSGIServer):
         self._thread = threading.Thread(
             target=self.serve_forever, args=(POLL,), name="metrics", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.server_close()
+            raise
 
     def server_bind(self) -> None:
         # HTTPServer's asks a resolver for the address's name, which can take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.socket.getsockname()[:2]
         self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread of its own; where none can be had, hang up."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away, or that keeps silent, is nobody's business; a bug is."""

@@ -55,8 +55,11 @@ class Observer:
         self._thread = threading.Thread(target=self._loop, name="observer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread; where the system has none to give, nothing is written meanwhile."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._log.warning("status_not_written", path=str(self._path), error=str(error))
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Write once more and end; False where the thread is stuck in a write."""

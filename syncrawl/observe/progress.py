@@ -244,4 +244,7 @@ def start_progress(
         max_pages=max_pages,
         lines=lines if mode == "live" else None,
     )
-    return progress.__enter__()
+    try:
+        return progress.__enter__()
+    except RuntimeError:
+        return None  # the system has no thread for it: the crawl can do without

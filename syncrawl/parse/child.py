@@ -74,7 +74,7 @@ def _parse(bench: Bench, head: bytes, body: bytes) -> bytes:
         return frames.encode_reply(frames.failed(error, bench.at))
 
 
-def _on_failed_close(name: str, error: Exception) -> None:
+def _on_failed_close(name: str, error: BaseException) -> None:
     sys.stderr.write(f"parser {name} failed to close: {told(error)}\n")
 
 

@@ -100,12 +100,12 @@ class Bench:
             except BaseException as exc:
                 raise ParserUnusable(f"its open() raised {told(exc)}", parser=name) from exc
 
-    def close(self, on_failure: Callable[[str, Exception], None]) -> None:
+    def close(self, on_failure: Callable[[str, BaseException], None]) -> None:
         """The counterpart of `open`; a parser that fails here is told about and left."""
         for name, parser in self._parsers:
             try:
                 getattr(parser, "close", _nothing)()
-            except Exception as exc:  # noqa: BLE001 - a plugin may raise anything
+            except BaseException as exc:  # noqa: BLE001 - a plugin may raise anything
                 on_failure(name, exc)
 
     def parse(self, parts: Parts, body: bytes) -> Work:
