@@ -51,6 +51,8 @@ class XmlEntries:
             dtd_validation=False,
             huge_tree=False,
         )
+        self._parts: list[str] = []  # less than a block, joined when there is one
+        self._size = 0
         self._buffer = ""
         self._in_cdata = False
 
@@ -60,13 +62,17 @@ class XmlEntries:
 
     def feed(self, text: str) -> list[Entry]:
         """The entries that end within what has come so far, but for a block held back."""
-        self._buffer += text
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size >= BLOCK:
+            self._gather()
         while len(self._buffer) >= BLOCK and not self.ended:
             self._block(_cut(self._buffer))
         return self._target.taken()
 
     def close(self) -> list[Entry]:
         """The rest; an element that the text ends in is dropped."""
+        self._gather()
         if not self.ended:
             # lxml would take `</lo` for an end tag, and half a location for a whole one.
             self._block(self._buffer.rfind(">") + 1)
@@ -77,6 +83,10 @@ class XmlEntries:
         if not self.kind and not self.problem:
             self.problem = "neither a sitemap nor a feed"
         return self._target.taken()
+
+    def _gather(self) -> None:
+        self._buffer += "".join(self._parts)
+        self._parts, self._size = [], 0
 
     def _block(self, end: int) -> None:
         block, self._buffer = self._buffer[:end], self._buffer[end:]
