@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -79,6 +80,69 @@ def test_answers_by_kind_of_page() -> None:
         assert host.log.robots == 1
         assert host.log.exchanges[0].header("user-agent") == "probe/1.0"
         assert host.log.statuses()[200] == 5
+
+
+def test_what_is_streamed_goes_out_step_by_step_and_ends_as_it_says() -> None:
+    def steps() -> Iterator[bytes | float]:
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+        yield 0.01
+        yield b"abcd"
+
+    def without_end() -> Iterator[bytes | float]:
+        yield b"HTTP/1.1 200 OK\r\n\r\n"
+        while True:
+            yield b"x" * 65536
+
+    pages: dict[str, Answer] = {
+        "/keep": Reply(stream=steps, end="keep"),
+        "/reset": Reply(stream=steps, end="reset"),
+        "/hold": Reply(stream=steps, end="hold"),
+        "/endless": Reply(stream=without_end),
+        "/": "still here",
+    }
+    with Site(Host(pages=pages)) as site:
+        host = site.hosts[0]
+        kept = http.client.HTTPConnection(host.address, host.port, timeout=ANSWER_SECONDS)
+        for _ in range(2):
+            kept.request("GET", "/keep")
+            assert kept.getresponse().read() == b"abcd"
+        kept.request("GET", "/reset")
+        kept.getresponse().read()
+        with pytest.raises(ConnectionResetError):
+            kept.sock.recv(1)
+        kept.close()
+        with socket.create_connection((host.address, host.port), ANSWER_SECONDS) as client:
+            client.sendall(b"GET /hold HTTP/1.1\r\n\r\n")
+            site.wait_until(lambda: host.in_flight == 1)
+            # One that reads and reads keeps nobody else from being served.
+            with socket.create_connection((host.address, host.port), ANSWER_SECONDS) as other:
+                other.sendall(b"GET /endless HTTP/1.1\r\n\r\n")
+                for _ in range(100):
+                    assert other.recv(65536)
+                assert body(get(host, "/")) == b"still here"
+        site.wait_until(lambda: host.in_flight == 0)
+        aborted = {one.target: one.aborted for one in host.log.exchanges}
+        assert aborted == {
+            "/keep": False,
+            "/reset": True,
+            "/hold": True,
+            "/endless": True,
+            "/": False,
+        }
+
+
+def test_a_poisoned_connection_is_reset_when_it_is_used_again() -> None:
+    with Site(Host(pages={"/": Reply(b"fine", poisoned=True)})) as site:
+        host = site.hosts[0]
+        kept = http.client.HTTPConnection(host.address, host.port, timeout=ANSWER_SECONDS)
+        kept.request("GET", "/")
+        assert kept.getresponse().read() == b"fine"
+        kept.request("GET", "/")
+        with pytest.raises(ConnectionResetError):
+            kept.getresponse()
+        kept.close()
+        # What was reset was never taken up.
+        assert len(host.log) == 1
 
 
 def test_each_host_has_its_own_address_and_log() -> None:

@@ -124,7 +124,7 @@ def _page(wire: _Wire, raw: Any, headers: Headers, request: Request, codings: Co
                 break
     except CodingError as error:
         raise FetchError(
-            f"Content-Encoding {', '.join(names)}: {error}", outcome="decode", retryable=False
+            f"Content-Encoding {_told(names)}: {error}", outcome="decode", retryable=False
         ) from None
     wire.finish()
     return Body(_joined(parts), reader.intact, left, left != names)
@@ -166,6 +166,12 @@ def _coding_names(headers: Headers) -> list[str]:
     # A transfer coding besides chunked was applied last, so it is undone first.
     names += [name.strip().lower() for value in transfer for name in value.split(",")]
     return [name for name in names if name not in ("", "identity", "chunked")]
+
+
+def _told(names: list[str]) -> str:
+    """The codings for an error: a server may name any number of any length."""
+    text = ", ".join(names)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _too_large(cap: int, why: str) -> FetchError:

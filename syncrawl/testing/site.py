@@ -14,10 +14,11 @@ import itertools
 import math
 import selectors
 import socket
+import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 
@@ -39,13 +40,17 @@ __all__ = [
 
 PATIENCE_SECONDS = 10.0
 """Real seconds that `wait_until` and `close` wait before they call the site hung."""
-MAX_HEAD_BYTES = 65536
+# Room for a URL of 64 KiB.
+MAX_HEAD_BYTES = 1 << 18
+_RECEIVE = 1 << 16
+# struct linger (socket(7)): a close that sends RST.
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class _Connection:
     """One client connection; at most one exchange at a time (RFC 9112 section 9.3)."""
 
-    __slots__ = ("buffer", "exchange", "host", "last", "out", "sock")
+    __slots__ = ("buffer", "exchange", "host", "last", "out", "poisoned", "sock", "then")
 
     def __init__(self, sock: socket.socket, host: ServedHost) -> None:
         self.sock = sock
@@ -53,7 +58,10 @@ class _Connection:
         self.buffer = b""
         self.exchange: Exchange | None = None
         self.out: memoryview | None = None
+        # What goes on once `out` is with the kernel.
+        self.then: Callable[[], None] | None = None
         self.last = False
+        self.poisoned = False
 
 
 class Site:
@@ -208,7 +216,7 @@ class Site:
             self._flush(connection)
             return
         try:
-            data = connection.sock.recv(MAX_HEAD_BYTES)
+            data = connection.sock.recv(_RECEIVE)
         except BlockingIOError:
             return
         except OSError:
@@ -226,7 +234,10 @@ class Site:
             if not mark:
                 return
             connection.buffer = rest
-            self._take(connection, head)
+            if connection.poisoned:
+                self._reset(connection)
+            else:
+                self._take(connection, head)
 
     def _take(self, connection: _Connection, head: bytes) -> None:
         host = connection.host
@@ -266,37 +277,51 @@ class Site:
         if connection.exchange is not exchange:
             return  # the client left while this answer was waiting
         exchange.status = reply.status
-        connection.last = connection.last or reply.close or reply.raw is not None
-        head = reply.head() if reply.raw is None else reply.raw
-        body = b"" if method == b"HEAD" or reply.raw is not None else reply.body
-        if not reply.drip:
-            self._send(connection, head + body)
+        connection.last = connection.last or reply.close
+        connection.poisoned = reply.poisoned
+        end = partial(self._end, connection, reply.end if reply.as_it_stands else "keep")
+        steps = reply.steps(bodyless=method == b"HEAD")
+        if reply.drip or reply.stream is not None:
+            self._play(connection, exchange, steps, end)
             return
-        first = 1 if reply.drip_head else len(head)
-        self._drip(connection, exchange, memoryview(head + body), first, reply.drip)
+        data = next(steps)
+        assert isinstance(data, bytes)
+        self._send(connection, data, end)
 
-    def _drip(
+    def _play(
         self,
         connection: _Connection,
         exchange: Exchange,
-        rest: memoryview,
-        chunk: int,
-        seconds: float,
+        steps: Iterator[bytes | float],
+        end: Callable[[], None],
     ) -> None:
+        """Take the next step; each further one comes through the heap, for others' sake."""
         if connection.exchange is not exchange:
-            return
-        if not rest:
-            self._finish(connection)
-            return
-        try:
-            sent = connection.sock.send(rest[:chunk])
-        except OSError:
-            self._drop(connection)
-            return
-        again = partial(self._drip, connection, exchange, rest[sent:], 1, seconds)
-        self._at(time.monotonic() + seconds, again)
+            return  # the client has had enough
+        again = partial(self._play, connection, exchange, steps, end)
+        step = next(steps, None)
+        if step is None:
+            end()
+        elif isinstance(step, bytes):
+            self._send(connection, step, lambda: self._at(time.monotonic(), again))
+        else:
+            self._at(time.monotonic() + step, again)
 
-    def _send(self, connection: _Connection, data: bytes) -> None:
+    def _end(self, connection: _Connection, end: str) -> None:
+        if end == "reset":
+            self._reset(connection)
+        elif end != "hold":
+            connection.last = connection.last or end == "close"
+            self._finish(connection)
+
+    def _reset(self, connection: _Connection) -> None:
+        try:
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        except OSError:
+            pass  # the client was faster
+        self._drop(connection)
+
+    def _send(self, connection: _Connection, data: bytes, then: Callable[[], None]) -> None:
         try:
             sent = connection.sock.send(data)
         except BlockingIOError:
@@ -305,9 +330,9 @@ class Site:
             self._drop(connection)
             return
         if sent == len(data):
-            self._finish(connection)
+            then()
             return
-        connection.out = memoryview(data)[sent:]
+        connection.out, connection.then = memoryview(data)[sent:], then
         self._watch(connection, selectors.EVENT_WRITE)
 
     def _flush(self, connection: _Connection) -> None:
@@ -322,9 +347,10 @@ class Site:
             return
         connection.out = connection.out[sent:]
         if not connection.out:
-            connection.out = None
+            then, connection.out, connection.then = connection.then, None, None
             self._watch(connection, selectors.EVENT_READ)
-            self._finish(connection)
+            if then is not None:
+                then()
             self._serve(connection)
 
     def _watch(self, connection: _Connection, events: int) -> None:

@@ -7,10 +7,10 @@ nothing of the package outside `testing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from syncrawl.testing.site_log import Exchange, HostLog
 
@@ -25,8 +25,12 @@ class Reply:
     """One answer. `delay` (seconds) overrides the host's; `math.inf` holds it till `release()`.
 
     `drip` sends one byte each that many seconds: of the body, or of everything with
-    `drip_head`. `raw` is sent as it stands in place of a rendered response. `close` ends
-    the connection afterwards. `resource` names what the URL's spellings share.
+    `drip_head`. `raw` is sent as it stands in place of a rendered response, and so is what
+    `stream()` yields: bytes, and pauses in seconds; it may never end. `close` ends the
+    connection afterwards; `end` says how a raw or streamed one goes on: "close", "reset"
+    (RST), "hold" (open and silent), or "keep" for the next request. With `poisoned`, the next
+    request on the connection is answered by a reset. `resource` names what the URL's
+    spellings share.
     """
 
     body: bytes = b""
@@ -39,6 +43,33 @@ class Reply:
     raw: bytes | None = None
     close: bool = False
     resource: str = ""
+    stream: Callable[[], Iterator[bytes | float]] | None = None
+    end: Literal["close", "reset", "hold", "keep"] = "close"
+    poisoned: bool = False
+
+    @property
+    def as_it_stands(self) -> bool:
+        """Whether the bytes are the author's, framing and all."""
+        return self.raw is not None or self.stream is not None
+
+    def steps(self, *, bodyless: bool = False) -> Iterator[bytes | float]:
+        """What goes over the wire: bytes, and the pauses between them in seconds."""
+        if self.stream is not None:
+            yield from self.stream()
+            return
+        if self.raw is not None:
+            head, data = self.raw, self.raw
+        else:
+            head = self.head()
+            data = head if bodyless else head + self.body
+        if not self.drip:
+            yield data
+            return
+        first = 1 if self.drip_head else len(head)
+        yield data[:first]
+        for place in range(first, len(data)):
+            yield self.drip
+            yield data[place : place + 1]
 
     def head(self) -> bytes:
         """The status line and header fields (RFC 9112), the blank line included."""
