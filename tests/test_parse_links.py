@@ -7,6 +7,7 @@ import pytest
 from syncrawl.api import Link
 from syncrawl.parse.directives import Directives, agent_token, from_headers, from_meta
 from syncrawl.parse.html import base_of, page_parser
+from syncrawl.urls import Canonicalizer
 from tests.test_parse_page import links_of, page_of
 
 
@@ -26,12 +27,28 @@ from tests.test_parse_page import links_of, page_of
         ("<!-- <a href=/no> --><script>'<a href=/no>'</script><a href=/a>", ["/a"]),
         ("<noscript><a href=/plain></noscript>", ["/plain"]),
         ("<img src=/i.png><script src=/s.js></script><form action=/f><embed src=/e>", []),
+        ("<img src='data:image/png;base64,AAAA'><source SRCSET='a.jpg 1x, b.jpg 2x'>", []),
         ("<a href=x>1<a href=y>2", ["x", "y"]),
         ("<svg><title>t</title></svg><a href=/a href=/b>", ["/a"]),
     ],
 )
 def test_targets_in_document_order(body: str, expected: list[str]) -> None:
     assert links_of(body.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    "target", ["http://[IP-Adresse", "http://www.site.test]", "http://[http//w.on24.test/r.htm?e=1"]
+)
+def test_a_link_that_is_none_costs_no_other(target: str) -> None:
+    resolver = Canonicalizer([]).resolver("http://h/p/page")
+    found = links_of(f"<a href=/1><a href='{target}'><a href=/2>".encode())
+    usable = [url.spelling for link in found if (url := resolver.resolve(link)) is not None]
+    assert usable == ["http://h/1", "http://h/2"]
+
+
+def test_a_long_link_is_taken_whole() -> None:
+    target = "/" + "x" * 60_000
+    assert links_of(f"<a href='{target}'>".encode()) == [target]
 
 
 @pytest.mark.parametrize(
