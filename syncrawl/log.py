@@ -1,6 +1,6 @@
 """Structured events on structlog: one line an event, secrets out, terminals safe.
 
-Called from any thread; imports nothing from the package but the errors. Nothing global
+Called from any thread; imports nothing from the package but errors and directories. Nothing global
 is configured, so a program that embeds the crawler keeps its own structlog and logging
 set-up. structlog itself is imported by `make_logger`, not before.
 
@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
+from syncrawl.directories import make_private
 from syncrawl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ def _sink(file: str, stream: TextSink | None) -> _Sink:
 
 def _open(file: str) -> int:
     try:
-        os.makedirs(os.path.dirname(file) or ".", mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(file) or ".")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
         return os.open(file, flags, 0o600)
     except (OSError, ValueError) as error:

@@ -83,8 +83,11 @@ def selected(config: Config) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _described(config: Config) -> Iterator[tuple[str, str]]:
+    from syncrawl.urls import redact
+
     crawl, host = config.crawl, config.host
-    seeds = [*crawl.seeds, *(f"the lines of {path}" for path in crawl.seed_files)]
+    seeds = [redact(seed) for seed in crawl.seeds]
+    seeds += [f"the lines of {path}" for path in crawl.seed_files]
     more = f" and {len(seeds) - 3} more" if len(seeds) > 3 else ""
     yield "seeds", ", ".join(seeds[:3]) + more
     yield "user_agent", crawl.user_agent

@@ -25,12 +25,12 @@ MOST_NAMES = 20
 
 def complain(message: str) -> None:
     """One error line on stderr."""
-    say(f"syncrawl: error: {one_line(message)}")
+    say(f"syncrawl: error: {_without_secrets(message)}")
 
 
 def warn(message: str) -> None:
     """One warning line on stderr."""
-    say(f"syncrawl: warning: {one_line(message)}")
+    say(f"syncrawl: warning: {_without_secrets(message)}")
 
 
 def one_line(message: str) -> str:
@@ -38,6 +38,13 @@ def one_line(message: str) -> str:
     from syncrawl.log import show
 
     return show(" ".join(message.split()))
+
+
+def _without_secrets(message: str) -> str:
+    from syncrawl.log import redact
+
+    # An error names the URL as it was typed, password and all.
+    return one_line(redact(message))
 
 
 def say(text: str) -> None:

@@ -78,12 +78,12 @@ def execute(args: argparse.Namespace) -> int:
 def explain(url: str, config: Config) -> Explanation:
     """All that the configuration and the state directory say about `url`."""
     from syncrawl.scope import Scope
-    from syncrawl.urls import Canonicalizer, fingerprint
+    from syncrawl.urls import Canonicalizer, fingerprint, redact
 
     canonicalizer = Canonicalizer(config.scope.tracking_parameters)
     target = canonicalizer.parse(url)
     if target is None:
-        return Explanation(url=url)
+        return Explanation(url=redact(url))
     seeds = [seed for text in _seeds(config) if (seed := canonicalizer.parse(text))]
     is_seed = any(seed.key == target.key for seed in seeds)
     known = _look_up(config, target)
@@ -92,7 +92,7 @@ def explain(url: str, config: Config) -> Explanation:
     refusal = scope.refuse_seed(target) if is_seed else scope.refuse(target, known.depth)
     allowed = _robots_allow(config, target, known.robots)
     return Explanation(
-        url=url,
+        url=redact(url),
         canonical=target.canonical,
         key=target.key,
         host=target.host,

@@ -87,7 +87,10 @@ def _fetched(url: str, config: Config) -> Page:
 
 def _page(url: str, final_url: str, status: int, headers: Any, body: bytes, elapsed: float) -> Page:
     from syncrawl.parse.html import make_page
+    from syncrawl.urls import redact
 
+    # As a crawl would give it to a parser: without the password that was typed.
+    url = redact(url)
     return make_page(
         url=url,
         final_url=final_url,

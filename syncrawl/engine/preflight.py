@@ -20,6 +20,7 @@ import msgspec
 
 from syncrawl.clock import Clock, SystemClock
 from syncrawl.config.model import Config
+from syncrawl.directories import make_private
 from syncrawl.errors import ConfigError, StateLocked
 
 # Fewer fetch workers than this and the crawl could not do its work: it is refused, not fitted.
@@ -292,7 +293,7 @@ class StateLock:
     def acquire(self) -> None:
         """Make the directory (0700) where missing and take the lock; raises StateLocked."""
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._directory)
             for _ in range(LOCK_ATTEMPTS):
                 if self._try():
                     return

@@ -147,7 +147,7 @@ class SeedReader:
         for text in texts:
             url = self._canonicalizer.parse(text)
             if url is None:
-                self._log.warning("seed is no http(s) URL", seed=redact(text[:200]))
+                self._log.warning("seed is no http(s) URL", seed=redact(text)[:200])
                 chunk.refused["invalid"] = chunk.refused.get("invalid", 0) + 1
             else:
                 urls.append(url)

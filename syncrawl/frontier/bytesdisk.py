@@ -13,7 +13,7 @@ from typing import Any
 
 import diskcache
 
-from syncrawl.durable import sync_entries
+from syncrawl.directories import make_private, sync_entries
 from syncrawl.errors import ConfigError, SyncrawlError
 from syncrawl.frontier.faults import damaged
 from syncrawl.frontier.rows import DATABASE
@@ -75,7 +75,7 @@ def open_cache(directory: Path, *, power: bool = False) -> Any:
             value=path,
             remedy="choose a path without $ and ~",
         )
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(directory)
     database = directory / DATABASE
     # SQLite gives its companions the database's mode.
     os.close(os.open(database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))

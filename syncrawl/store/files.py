@@ -4,7 +4,7 @@ Runs on the commit thread only. Imports the clock, `durable` and the errors; no 
 
 A file is never made by `open()`: a crawl that resumes must find its output gone, not find
 an empty one in its place. It is made by the first `checkpoint()` or write, mode 0600,
-together with the directories above it (0700).
+together with the missing directories above it (0700).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from syncrawl.clock import Clock, SystemClock
-from syncrawl.durable import sync_entries
+from syncrawl.directories import make_private, sync_entries
 from syncrawl.errors import (
     ConfigError,
     DiskFull,
@@ -154,7 +154,7 @@ def check_creatable(path: str) -> None:
 def make_parents(path: str) -> None:
     """Make the directories above `path`, private to this user."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(path))
     except OSError as error:
         raise cannot_open(error, path) from error
 

@@ -26,7 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from syncrawl.api import Record
-from syncrawl.durable import sync_entries
+from syncrawl.directories import sync_entries
 from syncrawl.errors import ConfigError
 from syncrawl.store.files import (
     STDOUT,
