@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from typing import Any
 import pytest
 
 from syncrawl.testing.site import Site
-from syncrawl.testing.site_host import Host, Reply
+from syncrawl.testing.site_host import Answer, Host, Reply
 from syncrawl.testing.site_pages import PageTree
+from tests.crawling import links
 
 # A process that should have ended by now is stuck.
 STUCK_SECONDS = 40.0
@@ -329,3 +332,34 @@ def test_the_demo_shows_every_host(tmp_path: Path) -> None:
         assert done.stderr.count(f"{name}.demo.test") >= 2
     assert "records were stored" in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+def test_out_of_descriptors_in_mid_crawl_loses_nothing(tmp_path: Path) -> None:
+    pages = [f"/{number}" for number in range(120)]
+
+    def answer(target: str) -> Answer:
+        # Each exchange needs a socket of its own.
+        body = links(*pages) if target == "/" else "leaf"
+        return Reply(body.encode(), close=True, delay=0.01)
+
+    with Site(Host(pages=answer)) as site:
+        host = site.hosts[0]
+        config = write_config(tmp_path, host.url(), "retry.max_attempts = 3")
+        process = start(site, config)
+        held = len(os.listdir(f"/proc/{process.pid}/fd"))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, held + 100))
+        asked = len(host.log)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        meanwhile = len(host.log) - asked
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (held + 100, held + 100))
+        _, told = process.communicate(timeout=STUCK_SECONDS)
+        answered = Counter(one.target for one in host.log.exchanges)
+
+    # Those that had a socket already; without the limit it would be over by then.
+    assert meanwhile <= 8
+    assert process.returncode == 0, told
+    assert {record["url"] for record in records(tmp_path)} == {host.url(p) for p in ["/", *pages]}
+    assert max(answered.values()) == 1
+    assert len(records(tmp_path)) == 121
+    assert "Traceback" not in told
