@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
 import os
+import resource
 import signal
 import subprocess
 import sys
